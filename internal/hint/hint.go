@@ -3,7 +3,10 @@
 // (and with it cgo), nor the driver know what a lease is.
 package hint
 
-import "context"
+import (
+	"context"
+	"database/sql"
+)
 
 type urgentKey struct{}
 
@@ -57,4 +60,22 @@ type Owner interface {
 	// Identity is a comparable value, the same for every pool of this process
 	// that shares the ownership of the store.
 	Identity() any
+}
+
+// DBTX is what runs statements inside a transaction: the four methods that a
+// *sql.Tx and what the driver's Write passes have in common.
+type DBTX interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
+}
+
+// Writer is what db.Driver() offers, beside [Owner], when write transactions
+// of the store can share a commit: Write runs fn in a transaction or savepoint
+// of its own and returns nil only once that is committed; an error from fn
+// undoes what fn did and is returned as it is. It is called only on a driver
+// whose Mode is not empty.
+type Writer interface {
+	Write(ctx context.Context, fn func(tx DBTX) error) error
 }
