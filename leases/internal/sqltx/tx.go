@@ -1,0 +1,188 @@
+package sqltx
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// takeWriteLock makes a deferred transaction an immediate one: a write that
+// touches no row, as the first statement. It is how one gets a *sql.Tx that
+// holds the write lock from a driver whose BeginTx says BEGIN; where BeginTx
+// already said BEGIN IMMEDIATE it changes nothing.
+const takeWriteLock = `UPDATE "coop_clock" SET boot_id = boot_id WHERE 0`
+
+// ErrOutcomeUnknown means that the connection broke during COMMIT, so that
+// nobody here knows whether the transaction was committed.
+var ErrOutcomeUnknown = errors.New("the outcome of the commit is unknown")
+
+// Tx is a write transaction. On SQLite it holds the write lock from its
+// beginning; on PostgreSQL it is READ COMMITTED.
+type Tx struct {
+	*sql.Tx
+	store  *Store
+	conn   *sql.Conn
+	end    context.CancelFunc // ends the transaction's own context
+	detach func() bool        // takes the caller's context off it
+	caller func() error       // the caller's context's Err
+}
+
+// Begin starts a write transaction that is rolled back if ctx ends before
+// Commit. It waits for the write lock until ctx ends.
+func (s *Store) Begin(ctx context.Context) (*Tx, error) {
+	for attempt := 0; ; attempt++ {
+		tx, err := s.begin(ctx)
+		if err == nil || !s.dialect.Retryable(err) {
+			return tx, err
+		}
+		if !pause(ctx, attempt) {
+			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+	}
+}
+
+func (s *Store) begin(ctx context.Context) (*Tx, error) {
+	conn, err := s.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// The transaction gets a context of its own, which ctx ends until Commit
+	// takes it off: a context that ended during COMMIT would leave open what
+	// became of it.
+	own, end := context.WithCancel(context.WithoutCancel(ctx))
+	tx := &Tx{store: s, conn: conn, end: end, detach: context.AfterFunc(ctx, end), caller: ctx.Err}
+	var options *sql.TxOptions
+	if s.dialect == Postgres {
+		options = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
+	}
+	if tx.Tx, err = conn.BeginTx(own, options); err == nil && s.dialect == SQLite {
+		_, err = tx.ExecContext(ctx, takeWriteLock)
+	}
+	if err == nil {
+		return tx, nil
+	}
+	tx.Rollback()
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		// The transaction's own context says "canceled" for a deadline too.
+		err = ctx.Err()
+	}
+	return nil, err
+}
+
+// Rollback ends the transaction without its changes. After Commit it does
+// nothing.
+func (tx *Tx) Rollback() {
+	if tx.conn == nil {
+		return
+	}
+	tx.detach()
+	if tx.Tx != nil {
+		_ = tx.Tx.Rollback() // an error means that it is over already
+	}
+	tx.leave(true)
+}
+
+// Commit commits, or rolls back if that fails. Once it has begun the caller's
+// context no longer matters; after [OpTimeout] without an answer, or when the
+// connection breaks, the error is [ErrOutcomeUnknown].
+func (tx *Tx) Commit() error {
+	if tx.conn == nil {
+		return sql.ErrTxDone
+	}
+	if !tx.detach() {
+		tx.Rollback()
+		return tx.caller()
+	}
+	limit := time.AfterFunc(OpTimeout, tx.end)
+	err := tx.Tx.Commit()
+	limit.Stop()
+	tx.leave(err != nil)
+	if err != nil && tx.store.dialect == Postgres && !rolledBack(err) {
+		return fmt.Errorf("%w: %w", ErrOutcomeUnknown, err)
+	}
+	return err
+}
+
+// rolledBack reports whether a failed COMMIT's error says that PostgreSQL
+// rolled back. Everything else leaves that open: a lost connection, but also
+// a server that was shut down (class 57) or reports a connection error (08),
+// which may happen after the commit became durable.
+func rolledBack(err error) bool {
+	if errors.Is(err, sql.ErrTxDone) || strings.Contains(err.Error(), "commit unexpectedly resulted in rollback") {
+		return true
+	}
+	state := SQLState(err)
+	return state != "" && !strings.HasPrefix(state, "57") && !strings.HasPrefix(state, "08")
+}
+
+// leave gives the connection back. Some drivers leave SQLite's transaction
+// open when BEGIN is cancelled or COMMIT says BUSY; the pool must not get it
+// back like that.
+func (tx *Tx) leave(failed bool) {
+	conn := tx.conn
+	tx.conn = nil
+	tx.end()
+	if failed && tx.store.dialect == SQLite {
+		_, err := conn.ExecContext(context.Background(), "ROLLBACK")
+		if err != nil && !strings.Contains(err.Error(), "no transaction is active") {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the pool drops it
+		}
+	}
+	_ = conn.Close()
+}
+
+// Write runs fn in a write transaction and commits it. Where another
+// transaction was in the way it starts over until ctx ends, so fn may run
+// more than once and must keep its results to itself until Write returns.
+//
+// On PostgreSQL no lock is waited for longer than ctx allows, and the commit
+// is durable whatever the session's synchronous_commit says.
+func (s *Store) Write(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx) error) error {
+	for attempt := 0; ; attempt++ {
+		err := s.writeOnce(ctx, fn)
+		if err == nil || !s.dialect.Retryable(err) {
+			return err
+		}
+		if ctx.Err() != nil || !pause(ctx, attempt) {
+			return err // what was in the way says more than the context
+		}
+	}
+}
+
+func (s *Store) writeOnce(ctx context.Context, fn func(context.Context, *sql.Tx) error) error {
+	tx, err := s.Begin(ctx)
+	if err != nil {
+		return err
+	}
+	defer tx.Rollback()
+	if s.dialect == Postgres {
+		if err := boundLocks(ctx, tx.Tx); err != nil {
+			return err
+		}
+	}
+	if err := fn(ctx, tx.Tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+func boundLocks(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, `SELECT set_config('lock_timeout', $1, true),
+set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'remote_apply' THEN 'remote_apply' ELSE 'on' END, true)`,
+		Milliseconds(ctx))
+	return err
+}
+
+// Milliseconds is what is left of ctx, and at most [OpTimeout], as a setting
+// of PostgreSQL takes it: never "0", which would mean without limit.
+func Milliseconds(ctx context.Context) string {
+	left := OpTimeout
+	if deadline, ok := ctx.Deadline(); ok {
+		left = min(left, time.Until(deadline))
+	}
+	return fmt.Sprintf("%dms", max(left.Milliseconds(), 1))
+}
