@@ -1,10 +1,6 @@
 package leases
 
-import (
-	"time"
-
-	"github.com/coopsqlite/coopsqlite/leases/internal/sqltx"
-)
+import "time"
 
 // Clock is time as a repository sees it. Programs leave it nil: expiry is then
 // judged by the store's own clock, which no caller's wall clock can disturb
@@ -24,37 +20,4 @@ type Clock interface {
 	// After sends on c once d has passed. stop ends the wait early and
 	// reports whether it did, as (*time.Timer).Stop does.
 	After(d time.Duration) (c <-chan time.Time, stop func() bool)
-}
-
-// localClock is what a Manager measures its own waits and deadlines with.
-type localClock struct {
-	injected Clock // nil for the real one
-	started  time.Time
-}
-
-func newLocalClock(injected Clock) localClock {
-	return localClock{injected: injected, started: time.Now()}
-}
-
-// elapsed is a monotonic reading. The real one counts suspended time where the
-// system can tell, for the store's clock does.
-func (c localClock) elapsed() time.Duration {
-	if c.injected == nil {
-		if sinceBoot, ok := sqltx.BootTime(); ok {
-			return sinceBoot
-		}
-		return time.Since(c.started)
-	}
-	if monotonic, ok := c.injected.(interface{ Elapsed() time.Duration }); ok {
-		return monotonic.Elapsed()
-	}
-	return c.injected.Now().Sub(c.started)
-}
-
-func (c localClock) after(d time.Duration) (<-chan time.Time, func() bool) {
-	if c.injected != nil {
-		return c.injected.After(d)
-	}
-	timer := time.NewTimer(d)
-	return timer.C, timer.Stop
 }

@@ -1,0 +1,30 @@
+package sqltx
+
+import (
+	"context"
+	"database/sql"
+
+	"github.com/coopsqlite/coopsqlite/internal/hint"
+)
+
+// WriteGrouped is [Store.Write] for bodies that need no *sql.Tx. Where the
+// driver can, they share commits with others who write at the same time: each
+// is undone by itself, and the answer comes after the commit as always.
+func (s *Store) WriteGrouped(ctx context.Context, fn func(ctx context.Context, tx Querier) error) error {
+	writer, ok := s.db.Driver().(hint.Writer)
+	if !ok || s.owner == nil {
+		return s.Write(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, tx) })
+	}
+	return writer.Write(ctx, func(tx hint.DBTX) error { return fn(ctx, tx) })
+}
+
+// Lock makes sure that tx holds SQLite's write lock. In a deferred transaction
+// whose first statement reads, the first write could not wait for the lock
+// any more: SQLite refuses it at once when somebody else has written since.
+func (s *Store) Lock(ctx context.Context, tx Querier) error {
+	if s.dialect != SQLite {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, takeWriteLock)
+	return err
+}

@@ -1,0 +1,44 @@
+package sqltx
+
+import "time"
+
+// WaitingClock is an injected clock that can also be waited on.
+type WaitingClock interface {
+	Clock
+	After(d time.Duration) (c <-chan time.Time, stop func() bool)
+}
+
+// LocalClock is what a process measures its own waits and deadlines with.
+type LocalClock struct {
+	injected WaitingClock // nil for the real one
+	started  time.Time
+}
+
+// NewLocalClock makes one; injected is nil for the real one.
+func NewLocalClock(injected WaitingClock) LocalClock {
+	return LocalClock{injected: injected, started: time.Now()}
+}
+
+// Elapsed is a monotonic reading. The real one counts suspended time where the
+// system can tell, for the store's clock does.
+func (c LocalClock) Elapsed() time.Duration {
+	if c.injected == nil {
+		if sinceBoot, ok := BootTime(); ok {
+			return sinceBoot
+		}
+		return time.Since(c.started)
+	}
+	if monotonic, ok := c.injected.(interface{ Elapsed() time.Duration }); ok {
+		return monotonic.Elapsed()
+	}
+	return c.injected.Now().Sub(c.started)
+}
+
+// After sends on the channel once d has passed; stop ends the wait.
+func (c LocalClock) After(d time.Duration) (_ <-chan time.Time, stop func() bool) {
+	if c.injected != nil {
+		return c.injected.After(d)
+	}
+	timer := time.NewTimer(d)
+	return timer.C, timer.Stop
+}
