@@ -1,0 +1,12 @@
+CREATE TABLE authors (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    bio TEXT
+);
+
+CREATE TABLE books (
+    id INTEGER PRIMARY KEY,
+    author_id INTEGER NOT NULL REFERENCES authors (id) ON DELETE CASCADE,
+    title TEXT NOT NULL,
+    published DATETIME NOT NULL
+);
