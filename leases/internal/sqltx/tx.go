@@ -10,11 +10,17 @@ import (
 	"time"
 )
 
-// takeWriteLock makes a deferred transaction an immediate one: a write that
-// touches no row, as the first statement. It is how one gets a *sql.Tx that
-// holds the write lock from a driver whose BeginTx says BEGIN; where BeginTx
-// already said BEGIN IMMEDIATE it changes nothing.
-const takeWriteLock = `UPDATE "coop_clock" SET boot_id = boot_id WHERE 0`
+// TakeWriteLock makes a deferred SQLite transaction an immediate one, by a
+// write that touches no row. It is how one gets a *sql.Tx that holds the write
+// lock from a driver whose BeginTx says BEGIN; where BeginTx already said
+// BEGIN IMMEDIATE, and on PostgreSQL, it changes nothing.
+func (s *Store) TakeWriteLock(ctx context.Context, tx Querier) error {
+	if s.dialect != SQLite {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, `UPDATE "coop_clock" SET boot_id = boot_id WHERE 0`)
+	return err
+}
 
 // ErrOutcomeUnknown means that the connection broke during COMMIT, so that
 // nobody here knows whether the transaction was committed.
@@ -25,7 +31,8 @@ var ErrOutcomeUnknown = errors.New("the outcome of the commit is unknown")
 type Tx struct {
 	*sql.Tx
 	store  *Store
-	conn   *sql.Conn
+	conn   *sql.Conn // SQLite: to clean up after the transaction
+	over   bool
 	end    context.CancelFunc // ends the transaction's own context
 	detach func() bool        // takes the caller's context off it
 	caller func() error       // the caller's context's Err
@@ -46,21 +53,18 @@ func (s *Store) Begin(ctx context.Context) (*Tx, error) {
 }
 
 func (s *Store) begin(ctx context.Context) (*Tx, error) {
-	conn, err := s.db.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
 	// The transaction gets a context of its own, which ctx ends until Commit
 	// takes it off: a context that ended during COMMIT would leave open what
 	// became of it.
 	own, end := context.WithCancel(context.WithoutCancel(ctx))
-	tx := &Tx{store: s, conn: conn, end: end, detach: context.AfterFunc(ctx, end), caller: ctx.Err}
-	var options *sql.TxOptions
+	tx := &Tx{store: s, end: end, detach: context.AfterFunc(ctx, end), caller: ctx.Err}
+	var err error
 	if s.dialect == Postgres {
-		options = &sql.TxOptions{Isolation: sql.LevelReadCommitted}
-	}
-	if tx.Tx, err = conn.BeginTx(own, options); err == nil && s.dialect == SQLite {
-		_, err = tx.ExecContext(ctx, takeWriteLock)
+		tx.Tx, err = s.db.BeginTx(own, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
+	} else if tx.conn, err = s.db.Conn(ctx); err == nil {
+		if tx.Tx, err = tx.conn.BeginTx(own, nil); err == nil {
+			err = s.TakeWriteLock(ctx, tx)
+		}
 	}
 	if err == nil {
 		return tx, nil
@@ -76,7 +80,7 @@ func (s *Store) begin(ctx context.Context) (*Tx, error) {
 // Rollback ends the transaction without its changes. After Commit it does
 // nothing.
 func (tx *Tx) Rollback() {
-	if tx.conn == nil {
+	if tx.over {
 		return
 	}
 	tx.detach()
@@ -90,7 +94,7 @@ func (tx *Tx) Rollback() {
 // context no longer matters; after [OpTimeout] without an answer, or when the
 // connection breaks, the error is [ErrOutcomeUnknown].
 func (tx *Tx) Commit() error {
-	if tx.conn == nil {
+	if tx.over {
 		return sql.ErrTxDone
 	}
 	if !tx.detach() {
@@ -123,16 +127,18 @@ func rolledBack(err error) bool {
 // open when BEGIN is cancelled or COMMIT says BUSY; the pool must not get it
 // back like that.
 func (tx *Tx) leave(failed bool) {
-	conn := tx.conn
-	tx.conn = nil
+	tx.over = true
 	tx.end()
-	if failed && tx.store.dialect == SQLite {
-		_, err := conn.ExecContext(context.Background(), "ROLLBACK")
+	if tx.conn == nil {
+		return
+	}
+	if failed {
+		_, err := tx.conn.ExecContext(context.Background(), "ROLLBACK")
 		if err != nil && !strings.Contains(err.Error(), "no transaction is active") {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the pool drops it
+			_ = tx.conn.Raw(func(any) error { return driver.ErrBadConn }) // the pool drops it
 		}
 	}
-	_ = conn.Close()
+	_ = tx.conn.Close()
 }
 
 // Write runs fn in a write transaction and commits it. Where another

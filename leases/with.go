@@ -1,0 +1,146 @@
+package leases
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// With acquires the lease as Acquire does, keeps it alive while fn runs, and
+// releases it. fn's context ends when the lease is lost, with the
+// [*LostError] as the cause, and when the Manager is closed; With waits for
+// fn even then. The error is fn's; if the lease was lost before fn returned,
+// it is ErrLost too, even if fn was content.
+//
+// The lease is renewed every third of ttl. A renewal that fails is tried
+// again; only when the last confirmed expiry comes near is the lease lost.
+func (m *Manager) With(ctx context.Context, name string, ttl, maxWait time.Duration, fn func(ctx context.Context, l *Lease) error) error {
+	if err := m.checkTTL(ttl); err != nil {
+		return err
+	}
+	l, err := m.Acquire(ctx, name, ttl, maxWait)
+	if err != nil {
+		return err
+	}
+	return m.hold(ctx, l, fn)
+}
+
+// hold runs fn while it keeps l alive. What it starts has ended when it
+// returns, and when fn panics or calls runtime.Goexit.
+func (m *Manager) hold(ctx context.Context, l *Lease, fn func(context.Context, *Lease) error) (err error) {
+	if !m.enter() {
+		return errors.Join(ErrClosed, l.Release(ctx))
+	}
+	defer m.bodies.Done()
+	body, end := l.guard(ctx)
+	var keeper sync.WaitGroup
+	keeper.Go(func() { l.keepAlive(body) })
+	defer func() {
+		lost := lostError(l.Err()) // before the release: that is when fn worked
+		end()
+		keeper.Wait()
+		if lost == nil {
+			if rerr := l.Release(ctx); rerr != nil {
+				lost = lostError(rerr)
+				m.log.Warn("lease not released", "name", l.Info().Name, "err", rerr)
+				l.end(ErrReleased) // it expires by itself; nobody has it in hand any more
+			}
+		} else {
+			// It may still be ours by the store's clock, if only for Margin.
+			m.giveBack(ctx, l.key, l.Info().Name, l.Info().Token)
+		}
+		err = withLoss(err, lost)
+	}()
+	return fn(body, l)
+}
+
+func (m *Manager) enter() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.isClosed() {
+		return false
+	}
+	m.bodies.Add(1)
+	return true
+}
+
+// guard derives a context that ends with the lease, or when the Manager is
+// closed. end ends it and waits for what guard started.
+func (l *Lease) guard(ctx context.Context) (guarded context.Context, end func()) {
+	guarded, cancel := context.WithCancelCause(ctx)
+	done := l.Done()
+	var watcher sync.WaitGroup
+	watcher.Go(func() {
+		select {
+		case <-done:
+			cancel(l.Err())
+		case <-l.m.closed:
+			cancel(ErrClosed)
+		case <-guarded.Done():
+		}
+	})
+	return guarded, func() {
+		cancel(nil)
+		watcher.Wait()
+	}
+}
+
+// keepAlive renews the lease until ctx ends or the lease does.
+func (l *Lease) keepAlive(ctx context.Context) {
+	l.mu.Lock()
+	ttl := l.ttl
+	l.mu.Unlock()
+	for wait := ttl / 3; ; {
+		timer, stop := l.m.clock.after(wait)
+		select {
+		case <-timer:
+		case <-ctx.Done():
+			stop()
+			return
+		}
+		if l.m.opts.Dialect == SQLite && !l.untilClosed(ctx) {
+			return
+		}
+		err := l.extend(ctx, ttl)
+		switch {
+		case err == nil || errors.Is(err, ErrNotExtended):
+			wait = ttl / 3
+		case errors.Is(err, ErrLost) || ctx.Err() != nil:
+			return
+		default:
+			wait = ttl / 10
+		}
+	}
+}
+
+func lostError(err error) error {
+	if errors.Is(err, ErrLost) {
+		return err
+	}
+	return nil
+}
+
+// withLoss is err, and ErrLost if the lease was lost.
+func withLoss(err, lost error) error {
+	switch {
+	case lost == nil || errors.Is(err, ErrLost):
+		return err
+	case err == nil:
+		return lost
+	}
+	return errors.Join(err, lost)
+}
+
+// untilClosed waits until no Tx of the lease is open: on SQLite a renewal
+// would wait for the very transaction, and the Tx renewed before it began.
+func (l *Lease) untilClosed(ctx context.Context) bool {
+	if open := l.opened(); open != nil {
+		select {
+		case <-open.closed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
