@@ -80,7 +80,7 @@ func (m *Manager) acquire(ctx context.Context, c claim, maxWait time.Duration) (
 	if err := m.ready(ctx); err != nil {
 		return nil, err
 	}
-	c.began = m.clock.elapsed()
+	c.began = m.clock.Elapsed()
 	if maxWait == 0 {
 		if m.hasLine(c.key) {
 			return nil, m.heldNow(ctx, c)
@@ -100,7 +100,7 @@ func (m *Manager) wait(ctx context.Context, c claim, maxWait time.Duration) (*Le
 	defer m.leave(w)
 	var over <-chan time.Time
 	if maxWait > 0 {
-		timer, stop := m.clock.after(maxWait)
+		timer, stop := m.clock.After(maxWait)
 		defer stop()
 		over = timer
 	}
@@ -138,18 +138,18 @@ func (m *Manager) wait(ctx context.Context, c claim, maxWait time.Duration) (*Le
 // sleep returns when it is worth looking again: after d, or when something
 // was freed or committed in this process. last says that maxWait is over.
 func (m *Manager) sleep(ctx context.Context, w *waiter, over <-chan time.Time, committed <-chan struct{}, d time.Duration) (last bool, err error) {
-	from := m.clock.elapsed()
+	from := m.clock.Elapsed()
 	for {
-		timer, stop := m.clock.after(min(from+d-m.clock.elapsed(), nap))
+		timer, stop := m.clock.After(min(from+d-m.clock.Elapsed(), nap))
 		select {
 		case <-timer:
-			if m.clock.elapsed()-from < d {
+			if m.clock.Elapsed()-from < d {
 				continue
 			}
 			return false, nil
 		case <-committed:
 			stop()
-			if slept := m.clock.elapsed() - from; slept < min(commitGap, d) {
+			if slept := m.clock.Elapsed() - from; slept < min(commitGap, d) {
 				committed, d = nil, min(commitGap, d)
 				continue
 			}
@@ -258,7 +258,7 @@ func (m *Manager) grant(ctx context.Context, c claim, name string) (l *Lease, r 
 		m.giveBack(ctx, c.key, name, token)
 		return nil, r, fmt.Errorf("leases: acquire %s: granted too late: %w", name, err)
 	}
-	m.emit(Event{Kind: Granted, Info: l.Info(), Waited: m.clock.elapsed() - c.began})
+	m.emit(Event{Kind: Granted, Info: l.Info(), Waited: m.clock.Elapsed() - c.began})
 	return l, r, nil
 }
 

@@ -33,7 +33,7 @@ func (m *Manager) Elect(ctx context.Context, name string, ttl time.Duration, fn 
 			return err
 		}
 		m.log.Warn("standing for election again", "name", name, "err", err)
-		timer, stop := m.clock.after(wait)
+		timer, stop := m.clock.After(wait)
 		select {
 		case <-timer:
 		case <-ctx.Done():

@@ -27,7 +27,7 @@ type Lease struct {
 	mu       sync.Mutex
 	info     Info
 	ttl      time.Duration // last asked for
-	deadline time.Duration // by m.clock.elapsed
+	deadline time.Duration // by m.clock.Elapsed
 	doubt    error         // what the last renewal met, if it went unanswered
 	err      error         // why it is over: *LostError or ErrReleased
 	done     chan struct{} // closed when err is set
@@ -72,7 +72,7 @@ func (l *Lease) Done() <-chan struct{} {
 // watch ends the lease at its deadline, wherever that has moved to by then.
 func (l *Lease) watch() {
 	for l.Err() == nil {
-		timer, stop := l.m.clock.after(min(l.left(), nap))
+		timer, stop := l.m.clock.After(min(l.left(), nap))
 		select {
 		case <-timer:
 		case <-l.done:
@@ -85,7 +85,7 @@ func (l *Lease) watch() {
 func (l *Lease) left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.deadline - l.m.clock.elapsed()
+	return l.deadline - l.m.clock.Elapsed()
 }
 
 // verdict is the end of a lease, to be reported when no mutex is held.
@@ -99,7 +99,7 @@ func (l *Lease) judgeLocked() verdict {
 	if l.err != nil {
 		return verdict{err: l.err}
 	}
-	if l.m.clock.elapsed() < l.deadline {
+	if l.m.clock.Elapsed() < l.deadline {
 		return verdict{}
 	}
 	lost := &LostError{Name: l.info.Name, Epoch: l.info.Epoch, Reason: Expired}

@@ -69,7 +69,7 @@ type Info struct {
 type Manager struct {
 	store *sqltx.Store
 	table table
-	clock localClock
+	clock sqltx.LocalClock
 	opts  Options
 	log   *slog.Logger
 
@@ -100,7 +100,7 @@ func New(db *sql.DB, o *Options) (*Manager, error) {
 		return nil, fmt.Errorf("leases: %w", err)
 	}
 	return &Manager{
-		store: store, table: t, clock: newLocalClock(opts.Clock), opts: opts, log: opts.Logger,
+		store: store, table: t, clock: sqltx.NewLocalClock(opts.Clock), opts: opts, log: opts.Logger,
 		lines: map[lineKey]*line{}, closed: make(chan struct{}),
 	}, nil
 }

@@ -151,7 +151,7 @@ func (m *Manager) judge(ctx context.Context, tx sqltx.Querier, query, name strin
 	if err != nil {
 		return r, err
 	}
-	r.local = m.clock.elapsed()
+	r.local = m.clock.Elapsed()
 	r.now, err = m.store.Now(ctx, tx)
 	return r, err
 }

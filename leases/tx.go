@@ -135,7 +135,7 @@ func (l *Lease) Verify(ctx context.Context, tx sqltx.Querier) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	if err := l.m.store.TakeWriteLock(ctx, tx); err != nil {
+	if err := l.m.store.Lock(ctx, tx); err != nil {
 		return fmt.Errorf("leases: verify %s: %w", l.Info().Name, err)
 	}
 	return l.verify(ctx, tx)
@@ -167,7 +167,7 @@ func (l *Lease) ExtendTx(ctx context.Context, tx sqltx.Querier, ttl time.Duratio
 	if err := l.Err(); err != nil {
 		return err
 	}
-	if err := l.m.store.TakeWriteLock(ctx, tx); err != nil {
+	if err := l.m.store.Lock(ctx, tx); err != nil {
 		return fmt.Errorf("leases: extend %s: %w", l.Info().Name, err)
 	}
 	r, err := l.move(ctx, tx, ttl)

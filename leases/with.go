@@ -92,7 +92,7 @@ func (l *Lease) keepAlive(ctx context.Context) {
 	ttl := l.ttl
 	l.mu.Unlock()
 	for wait := ttl / 3; ; {
-		timer, stop := l.m.clock.after(wait)
+		timer, stop := l.m.clock.After(wait)
 		select {
 		case <-timer:
 		case <-ctx.Done():

@@ -96,6 +96,7 @@ type server struct {
 
 // body is a body of With or Tx that runs until it is told to finish.
 type body struct {
+	ctx    context.Context
 	finish chan bool // true: fail
 	cause  chan string
 	result chan error
@@ -164,8 +165,12 @@ func (s *server) serve(q request) (r response) {
 	case "err":
 		r.fail(l.Err())
 	case "await":
+		done := l.Done()
+		if b != nil {
+			done = b.ctx.Done()
+		}
 		select {
-		case <-l.Done():
+		case <-done:
 			r.fail(l.Err())
 		case <-ctx.Done():
 			r.fail(ctx.Err())
@@ -216,8 +221,9 @@ func (s *server) hold(q request, r *response) {
 		ran := false
 		err := s.m.With(context.Background(), q.Name, q.TTL, q.MaxWait, func(ctx context.Context, l *leases.Lease) error {
 			ran = true
+			b.ctx = ctx
 			entered <- s.add(l, b)
-			return b.run(ctx)
+			return b.run()
 		})
 		if !ran {
 			failed <- err
@@ -243,9 +249,10 @@ func (s *server) tx(ctx context.Context, l *leases.Lease, q request, r *response
 				return err
 			}
 			if b != nil {
+				b.ctx = ctx
 				r.Handle = s.add(l, b)
 				b.result <- nil
-				return b.run(ctx)
+				return b.run()
 			}
 			if q.Fail {
 				return errBoom
@@ -264,11 +271,11 @@ func (s *server) tx(ctx context.Context, l *leases.Lease, q request, r *response
 }
 
 // run waits for finish; what became of its context meanwhile is the cause.
-func (b *body) run(ctx context.Context) error {
+func (b *body) run() error {
 	fail := <-b.finish
 	cause := ""
-	if ctx.Err() != nil {
-		cause = context.Cause(ctx).Error()
+	if b.ctx.Err() != nil {
+		cause = context.Cause(b.ctx).Error()
 	}
 	b.cause <- cause
 	if fail {

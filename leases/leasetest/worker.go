@@ -255,7 +255,7 @@ func (h *Held) Release() error { return h.ask(request{Op: "release"}) }
 // Err is the Lease's Err.
 func (h *Held) Err() error { return h.ask(request{Op: "err"}) }
 
-// Await waits for Done and returns Err.
+// Await waits for Done, in a body for the end of its context, and returns Err.
 func (h *Held) Await(timeout time.Duration) error {
 	return h.ask(request{Op: "await", Timeout: timeout})
 }

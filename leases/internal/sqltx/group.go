@@ -18,13 +18,16 @@ func (s *Store) WriteGrouped(ctx context.Context, fn func(ctx context.Context, t
 	return writer.Write(ctx, func(tx hint.DBTX) error { return fn(ctx, tx) })
 }
 
-// Lock makes sure that tx holds SQLite's write lock. In a deferred transaction
-// whose first statement reads, the first write could not wait for the lock
-// any more: SQLite refuses it at once when somebody else has written since.
+// Lock makes sure that tx holds SQLite's write lock, by a write that touches
+// no row. As the first statement it makes a deferred transaction an immediate
+// one, which is how one gets a *sql.Tx with the lock from a driver whose
+// BeginTx says BEGIN. It has to come before anything in tx reads: after that
+// SQLite no longer waits for the lock, and refuses it at once when somebody
+// else has written since.
 func (s *Store) Lock(ctx context.Context, tx Querier) error {
 	if s.dialect != SQLite {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, takeWriteLock)
+	_, err := tx.ExecContext(ctx, `UPDATE "coop_clock" SET boot_id = boot_id WHERE 0`)
 	return err
 }

@@ -10,18 +10,6 @@ import (
 	"time"
 )
 
-// TakeWriteLock makes a deferred SQLite transaction an immediate one, by a
-// write that touches no row. It is how one gets a *sql.Tx that holds the write
-// lock from a driver whose BeginTx says BEGIN; where BeginTx already said
-// BEGIN IMMEDIATE, and on PostgreSQL, it changes nothing.
-func (s *Store) TakeWriteLock(ctx context.Context, tx Querier) error {
-	if s.dialect != SQLite {
-		return nil
-	}
-	_, err := tx.ExecContext(ctx, `UPDATE "coop_clock" SET boot_id = boot_id WHERE 0`)
-	return err
-}
-
 // ErrOutcomeUnknown means that the connection broke during COMMIT, so that
 // nobody here knows whether the transaction was committed.
 var ErrOutcomeUnknown = errors.New("the outcome of the commit is unknown")
@@ -63,7 +51,7 @@ func (s *Store) begin(ctx context.Context) (*Tx, error) {
 		tx.Tx, err = s.db.BeginTx(own, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 	} else if tx.conn, err = s.db.Conn(ctx); err == nil {
 		if tx.Tx, err = tx.conn.BeginTx(own, nil); err == nil {
-			err = s.TakeWriteLock(ctx, tx)
+			err = s.Lock(ctx, tx)
 		}
 	}
 	if err == nil {
