@@ -1,0 +1,132 @@
+/* The shim between coopsqlite and SQLite. It lives in C so that the fence asks
+** its question once per row without a call into Go, and so that a statement is
+** bound, run and reset in one crossing. It keeps no pointer into Go memory
+** after a call returns. */
+#ifndef COOP_SHIM_H
+#define COOP_SHIM_H
+
+#include <stdint.h>
+#include "sqlite.h"
+
+/* One ownership of one store, shared by all connections of the owner. */
+typedef struct coop_store {
+  int32_t refs;
+  int32_t permit; /* 1 while the owner runs, 0 once it has closed */
+  int64_t fence;  /* this ownership's random number */
+} coop_store;
+
+/* What the authorizer saw while a statement was compiled. */
+enum {
+  COOP_SEEN_DDL = 1 << 0,       /* changes main's schema */
+  COOP_SEEN_WRITE_MAIN = 1 << 1,
+  COOP_SEEN_WRITE_TEMP = 1 << 2,
+  COOP_SEEN_WRITE_ATTACHED = 1 << 3,
+  COOP_SEEN_PRAGMA = 1 << 4,
+  COOP_SEEN_PRAGMA_SET = 1 << 5, /* with an argument */
+  COOP_SEEN_BUSY_TIMEOUT = 1 << 6,
+  COOP_SEEN_ATTACH = 1 << 7,     /* ATTACH or DETACH */
+  COOP_SEEN_BEGIN = 1 << 8,      /* BEGIN or SAVEPOINT */
+  COOP_SEEN_COMMIT = 1 << 9,     /* COMMIT, END or RELEASE */
+  COOP_SEEN_ROLLBACK = 1 << 10,  /* ROLLBACK, also TO a savepoint */
+  COOP_SEEN_TEMP_DDL = 1 << 11,
+  COOP_SEEN_NO_WRAP = 1 << 12,   /* cannot run inside a transaction */
+  COOP_SEEN_VACUUM_INTO = 1 << 13,
+  COOP_SEEN_TABLES = 1 << 14,    /* reads or writes the b-tree of a table */
+  COOP_SEEN_SAVEPOINT = 1 << 15
+};
+
+/* The statements the shim keeps prepared on each connection. */
+enum {
+  COOP_STMT_BEGIN,
+  COOP_STMT_BEGIN_IMMEDIATE,
+  COOP_STMT_BEGIN_EXCLUSIVE,
+  COOP_STMT_COMMIT,
+  COOP_STMT_ROLLBACK,
+  COOP_STMT_FENCE,
+  COOP_STMT_SCHEMA_VERSION,
+  COOP_STMT_COUNT
+};
+
+/* Results of coop_begin beyond SQLite's own. */
+#define COOP_FENCED (-1)
+#define COOP_SUPERSEDED (-2)
+#define COOP_NO_OWNER (-3)
+
+/* One connection. Go reads and writes the fields marked so directly. */
+typedef struct coop_conn {
+  sqlite3 *db;
+  coop_store *store; /* NULL for a reader */
+  int32_t refs;
+
+  int32_t *cancel;    /* Go: flag of the statement that is about to run, or NULL */
+  int64_t busy_limit; /* Go: milliseconds that a busy wait may take */
+  int64_t busy_since;
+
+  char *metadata; /* pairs of length-prefixed key and value */
+  int metadata_len;
+
+  uint64_t authorized; /* Go: calls of the authorizer so far */
+  uint32_t seen;       /* Go: what it saw since the last prepare */
+  char attached[128];  /* Go: the attached schema that would be written */
+
+  int64_t rowid;      /* Go: results of the last run */
+  int64_t changes;
+  int32_t autocommit;
+  int32_t txn_state;
+
+  int32_t code; /* Go: set by coop_error */
+  int32_t extended;
+  int32_t system_errno;
+
+  char *packed; /* Go: result of coop_pack */
+  int64_t packed_len;
+  int64_t packed_cap;
+
+  sqlite3_stmt *stmts[COOP_STMT_COUNT];
+} coop_conn;
+
+typedef struct coop_arg {
+  int32_t type;
+  int32_t index;
+  int64_t i; /* the integer; the length of text and blobs */
+  double f;
+  int64_t offset; /* of text and blobs in the argument buffer; -1: in ptr */
+  const void *ptr;
+} coop_arg;
+
+typedef struct coop_stmt_info {
+  sqlite3_stmt *stmt;
+  int32_t tail;
+  int32_t params;
+  int32_t columns;
+  int32_t readonly;
+  int32_t explain;
+} coop_stmt_info;
+
+coop_store *coop_store_new(int64_t fence);
+void coop_store_release(coop_store *);
+
+int coop_conn_new(void *db, coop_store *, int64_t busy_limit, coop_conn **);
+void coop_conn_finalize(coop_conn *);
+void coop_conn_release(coop_conn *);
+void coop_install_busy_handler(coop_conn *);
+int coop_set_metadata(coop_conn *, const char *, int);
+
+int coop_prepare(coop_conn *, const char *sql, int n, int persistent, coop_stmt_info *);
+int coop_explain(coop_conn *, const char *sql, int n);
+int coop_run(coop_conn *, sqlite3_stmt *, coop_arg *, int n, const char *buf);
+int coop_exec(coop_conn *, const char *sql, int n);
+int coop_param_index(sqlite3_stmt *, const char *name);
+int coop_finalize(sqlite3_stmt *);
+
+int coop_begin(coop_conn *, int kind, int check_fence);
+int coop_check_fence(coop_conn *);
+int coop_run_kept(coop_conn *, int which);
+int coop_schema_version(coop_conn *, int64_t *version);
+void coop_state(coop_conn *);
+int coop_deferred_violations(coop_conn *);
+int coop_pack(coop_conn *, const char *sql, int n);
+int coop_schema_has_owner(coop_conn *, const char *schema);
+const char *coop_error(coop_conn *);
+
+#endif

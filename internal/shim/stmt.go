@@ -1,0 +1,211 @@
+package shim
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"database/sql/driver"
+	"fmt"
+	"runtime"
+	"time"
+	"unsafe"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
+)
+
+// Stmt is a statement prepared by the shim, and what SQLite says of it.
+type Stmt struct {
+	p        *C.sqlite3_stmt
+	Params   int
+	Columns  int
+	ReadOnly bool // https://sqlite.org/c3ref/stmt_readonly.html
+	Explain  bool
+	Seen     Seen
+
+	names map[string][3]int
+}
+
+// Prepared is the outcome of [Conn.Prepare].
+type Prepared struct {
+	Stmt *Stmt // nil for white space and comments
+	Tail int   // where the next statement begins
+	// Authorized reports whether our authorizer was asked; when it was not,
+	// somebody may have replaced it.
+	Authorized bool
+	// Attached is the attached schema that the statement would write.
+	Attached string
+}
+
+// Prepare compiles the first statement of sql. Persistent statements are kept
+// for long (https://sqlite.org/c3ref/c_prepare_dont_log.html).
+func (c *Conn) Prepare(sql string, persistent bool) (Prepared, error) {
+	before := c.p.authorized
+	flag := C.int(0)
+	if persistent {
+		flag = 1
+	}
+	var info C.coop_stmt_info
+	rc := C.coop_prepare(c.p, (*C.char)(unsafe.Pointer(unsafe.StringData(sql))), C.int(len(sql)), flag, &info)
+	if rc != C.SQLITE_OK {
+		return Prepared{}, c.lastError(rc)
+	}
+	out := Prepared{Tail: int(info.tail), Authorized: c.p.authorized != before}
+	if info.stmt == nil {
+		return out, nil
+	}
+	out.Stmt = &Stmt{
+		p:        info.stmt,
+		Params:   int(info.params),
+		Columns:  int(info.columns),
+		ReadOnly: info.readonly != 0,
+		Explain:  info.explain != 0,
+		Seen:     Seen(c.p.seen),
+	}
+	if out.Stmt.Seen&WriteAttached != 0 {
+		out.Attached = C.GoString(&c.p.attached[0])
+	}
+	return out, nil
+}
+
+// Explain adds to the classes of one statement what its compiled program
+// shows; it needs no authorizer.
+func (c *Conn) Explain(sql string) (Seen, error) {
+	c.p.seen = 0
+	if rc := C.coop_explain(c.p, (*C.char)(unsafe.Pointer(unsafe.StringData(sql))), C.int(len(sql))); rc != C.SQLITE_OK {
+		return 0, c.lastError(rc)
+	}
+	return Seen(c.p.seen), nil
+}
+
+// Finalize frees the statement; once more is harmless.
+func (s *Stmt) Finalize() {
+	C.coop_finalize(s.p)
+	s.p = nil
+}
+
+// pinFrom is the size from which a text or blob is pinned and handed to SQLite
+// where it lies; below it a copy into the argument buffer is cheaper.
+const pinFrom = 2 << 10
+
+// Args holds the arguments of one run; a connection reuses it.
+type Args struct {
+	args   []C.coop_arg
+	buf    []byte
+	pinner runtime.Pinner
+	pinned bool
+}
+
+// Run binds args and runs s to the end of its changes. The values in args
+// that SQLite sees do not outlive the call.
+func (c *Conn) Run(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes int64, err error) {
+	if err := a.marshal(s, args); err != nil {
+		return 0, 0, err
+	}
+	var first *C.coop_arg
+	if len(a.args) > 0 {
+		first = &a.args[0]
+	}
+	rc := C.coop_run(c.p, s.p, first, C.int(len(a.args)), (*C.char)(unsafe.Pointer(unsafe.SliceData(a.buf))))
+	if a.pinned {
+		a.pinner.Unpin()
+		a.pinned = false
+		clear(a.args)
+	}
+	if rc != C.SQLITE_OK {
+		return 0, 0, c.lastError(rc)
+	}
+	return int64(c.p.rowid), int64(c.p.changes), nil
+}
+
+// marshal converts arguments as mattn's driver binds them: booleans as 0 and
+// 1, times as text in its first format, names with any of the prefixes.
+func (a *Args) marshal(s *Stmt, args []driver.NamedValue) error {
+	a.args, a.buf = a.args[:0], a.buf[:0]
+	if cap(a.buf) == 0 {
+		a.buf = make([]byte, 0, 512) // never NULL, which would bind NULL
+	}
+	for i := range args {
+		if args[i].Name == "" {
+			if err := a.add(args[i].Ordinal, args[i].Value); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, index := range s.indices(args[i].Name) {
+			if index == 0 {
+				continue
+			}
+			if err := a.add(index, args[i].Value); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (a *Args) add(index int, value driver.Value) error {
+	arg := C.coop_arg{index: C.int32_t(index)}
+	switch v := value.(type) {
+	case nil:
+		arg._type = C.SQLITE_NULL
+	case int64:
+		arg._type, arg.i = C.SQLITE_INTEGER, C.int64_t(v)
+	case bool:
+		arg._type = C.SQLITE_INTEGER
+		if v {
+			arg.i = 1
+		}
+	case float64:
+		arg._type, arg.f = C.SQLITE_FLOAT, C.double(v)
+	case string:
+		arg._type = C.SQLITE_TEXT
+		a.bytes(&arg, unsafe.Slice(unsafe.StringData(v), len(v)))
+	case []byte:
+		if v == nil {
+			arg._type = C.SQLITE_NULL
+			break
+		}
+		arg._type = C.SQLITE_BLOB
+		a.bytes(&arg, v)
+	case time.Time:
+		arg._type, arg.offset = C.SQLITE_TEXT, C.int64_t(len(a.buf))
+		a.buf = v.AppendFormat(a.buf, sqlite3.SQLiteTimestampFormats[0])
+		arg.i = C.int64_t(len(a.buf)) - arg.offset
+	default:
+		return fmt.Errorf("sqlite3: unsupported bind type %T", v)
+	}
+	a.args = append(a.args, arg)
+	return nil
+}
+
+func (a *Args) bytes(arg *C.coop_arg, b []byte) {
+	arg.i = C.int64_t(len(b))
+	if len(b) >= pinFrom {
+		p := unsafe.SliceData(b)
+		a.pinner.Pin(p)
+		a.pinned = true
+		arg.offset, arg.ptr = -1, unsafe.Pointer(p)
+		return
+	}
+	arg.offset = C.int64_t(len(a.buf))
+	a.buf = append(a.buf, b...)
+}
+
+// indices finds a named parameter under each of SQLite's prefixes.
+func (s *Stmt) indices(name string) [3]int {
+	if found, ok := s.names[name]; ok {
+		return found
+	}
+	var found [3]int
+	for i, prefix := range [...]string{":", "@", "$"} {
+		text := C.CString(prefix + name)
+		found[i] = int(C.coop_param_index(s.p, text))
+		C.free(unsafe.Pointer(text))
+	}
+	if s.names == nil {
+		s.names = make(map[string][3]int)
+	}
+	s.names[name] = found
+	return found
+}
