@@ -99,6 +99,8 @@ static int busy(void *p, int count) {
   return !(c->cancel && load(c->cancel));
 }
 
+int64_t coop_busy_waited(const coop_conn *c) { return c->busy_since ? now_ms() - c->busy_since : 0; }
+
 void coop_install_busy_handler(coop_conn *c) { sqlite3_busy_handler(c->db, busy, c); }
 
 /* sqlite3_interrupt ends every statement of a connection and those that start
@@ -154,6 +156,7 @@ static int authorize(void *p, int action, const char *a, const char *b, const ch
   case SQLITE_PRAGMA:
     c->seen |= COOP_SEEN_PRAGMA;
     if (b) c->seen |= COOP_SEEN_PRAGMA_SET;
+    if (!b && a && sqlite3_stricmp(a, "journal_mode") == 0) c->seen |= COOP_SEEN_PRAGMA_READS;
     if (a && sqlite3_stricmp(a, "busy_timeout") == 0) {
       c->seen |= COOP_SEEN_BUSY_TIMEOUT;
       if (b) c->busy_limit = strtoll(b, 0, 10);

@@ -14,6 +14,7 @@ import "C"
 import (
 	"fmt"
 	"syscall"
+	"time"
 	"unsafe"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
@@ -79,6 +80,7 @@ const (
 	VacuumInto    Seen = C.COOP_SEEN_VACUUM_INTO
 	Tables        Seen = C.COOP_SEEN_TABLES
 	Savepoint     Seen = C.COOP_SEEN_SAVEPOINT
+	PragmaReads   Seen = C.COOP_SEEN_PRAGMA_READS
 )
 
 // TxnState is the state of main's transaction: https://sqlite.org/c3ref/txn_state.html
@@ -150,6 +152,11 @@ func (c *Conn) SetBusyLimit(ms int64) { c.p.busy_limit = C.int64_t(ms) }
 
 // BusyLimit is the bound in milliseconds; PRAGMA busy_timeout changes it.
 func (c *Conn) BusyLimit() int64 { return int64(c.p.busy_limit) }
+
+// BusyWaited is how long the last wait for a lock has taken, if it ends now.
+func (c *Conn) BusyWaited() time.Duration {
+	return time.Duration(C.coop_busy_waited(c.p)) * time.Millisecond
+}
 
 // InstallBusyHandler puts ours back after anything may have replaced it.
 func (c *Conn) InstallBusyHandler() { C.coop_install_busy_handler(c.p) }

@@ -32,7 +32,8 @@ enum {
   COOP_SEEN_NO_WRAP = 1 << 12,   /* cannot run inside a transaction */
   COOP_SEEN_VACUUM_INTO = 1 << 13,
   COOP_SEEN_TABLES = 1 << 14,    /* reads or writes the b-tree of a table */
-  COOP_SEEN_SAVEPOINT = 1 << 15
+  COOP_SEEN_SAVEPOINT = 1 << 15,
+  COOP_SEEN_PRAGMA_READS = 1 << 16 /* not readonly to SQLite, yet only a question */
 };
 
 /* The statements the shim keeps prepared on each connection. */
@@ -109,6 +110,7 @@ void coop_store_release(coop_store *);
 int coop_conn_new(void *db, coop_store *, int64_t busy_limit, coop_conn **);
 void coop_conn_finalize(coop_conn *);
 void coop_conn_release(coop_conn *);
+int64_t coop_busy_waited(const coop_conn *);
 void coop_install_busy_handler(coop_conn *);
 int coop_set_metadata(coop_conn *, const char *, int);
 

@@ -29,12 +29,15 @@ func (t *Token) Free() { C.free(unsafe.Pointer(t.flag)) }
 
 // Watch makes t the token of what runs next; nil lets nothing cancel it.
 func (c *Conn) Watch(t *Token) {
-	if t == nil {
-		c.p.cancel = nil
-		return
+	c.p.busy_since = 0
+	c.p.cancel = nil
+	if t != nil {
+		c.p.cancel = t.flag
 	}
-	c.p.cancel = t.flag
 }
+
+// Unwatch ends the effect of [Conn.Watch]: nothing is running.
+func (c *Conn) Unwatch() { c.p.cancel = nil }
 
 func storeInt32(p *C.int32_t, v C.int32_t) { atomic.StoreInt32((*int32)(p), int32(v)) }
 func storeInt64(p *C.int64_t, v C.int64_t) { atomic.StoreInt64((*int64)(p), int64(v)) }

@@ -1,0 +1,380 @@
+package coopsqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"time"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
+
+	"github.com/coopsqlite/coopsqlite/internal/hint"
+	"github.com/coopsqlite/coopsqlite/internal/shim"
+)
+
+// conn is one connection. database/sql lets one goroutine at a time use it and
+// the statements and rows that belong to it.
+type conn struct {
+	connector *Connector
+	cfg       *config
+	own       *ownership
+	source    *sqlite3.SQLiteConn // mattn's connection, on which reads run
+	sh        *shim.Conn
+	cov       *coverage
+	cache     *stmtCache
+	args      shim.Args
+	gate      *gate
+
+	token  *token        // of the context used last
+	tokens []*shim.Token // to be used again
+	meta   *metadata     // what coop_context answers now
+	txMeta *metadata     // of the context that began the transaction
+
+	tx         *tx // begun by BeginTx, until it ends
+	inTx       bool
+	gated      bool  // the gate is ours
+	checked    bool  // the fence was asked in this transaction
+	aborted    error // why SQLite rolled back a transaction begun by a statement
+	grant      grant
+	turn       func() // gives back the turn among the processes of a shared group
+	openRows   int    // rows that are open,
+	openWrites int    // and those of RETURNING among them
+
+	// Set by cover, recorded when the transaction has committed.
+	pending        bool
+	pendingVersion int64
+	pendingOwner   bool
+	lifted         map[string]bool // tables whose fences Bulk has taken away
+
+	authorizerLost bool
+	dirty          bool // not as it was opened: never parked
+	touched        bool // somebody used mattn's connection directly
+	alone          bool // made by Driver.Open: closes its connector
+	parkedAt       time.Time
+}
+
+var (
+	_ driver.Conn               = (*conn)(nil)
+	_ driver.Pinger             = (*conn)(nil)
+	_ driver.ExecerContext      = (*conn)(nil)
+	_ driver.QueryerContext     = (*conn)(nil)
+	_ driver.ConnPrepareContext = (*conn)(nil)
+	_ driver.ConnBeginTx        = (*conn)(nil)
+	_ driver.SessionResetter    = (*conn)(nil)
+	_ driver.Validator          = (*conn)(nil)
+)
+
+func newConn(c *Connector, source *sqlite3.SQLiteConn) (*conn, error) {
+	dc := &conn{
+		connector: c, cfg: c.cfg, own: c.own, source: source,
+		cov: &c.own.coverage, gate: &c.own.gate, cache: newStmtCache(c.cfg.stmtCache),
+	}
+	if c.own.mode == modeMemory && c.own.key == "" {
+		// Every connection has a database of its own, empty now.
+		dc.cov, dc.gate = &coverage{}, &gate{}
+	}
+	var err error
+	dc.sh, err = shim.Attach(source, c.own.shim, c.cfg.busyTimeout.Milliseconds())
+	return dc, err
+}
+
+// Ping answers whether the connection can be used.
+func (c *conn) Ping(ctx context.Context) error {
+	if found, ok := ctx.Value(probeKey{}).(**conn); ok {
+		*found = c
+		return nil
+	}
+	return c.source.Ping(ctx)
+}
+
+// Exec is the form without a context that mattn's connection has too.
+func (c *conn) Exec(query string, args []driver.Value) (driver.Result, error) {
+	return c.ExecContext(context.Background(), query, namedValues(args))
+}
+
+// Query is the form without a context that mattn's connection has too.
+func (c *conn) Query(query string, args []driver.Value) (driver.Rows, error) {
+	return c.QueryContext(context.Background(), query, namedValues(args))
+}
+
+// Prepare is the form without a context.
+func (c *conn) Prepare(query string) (driver.Stmt, error) {
+	return c.PrepareContext(context.Background(), query)
+}
+
+// Begin is the form without a context.
+func (c *conn) Begin() (driver.Tx, error) {
+	return c.BeginTx(context.Background(), driver.TxOptions{})
+}
+
+func namedValues(args []driver.Value) []driver.NamedValue {
+	named := make([]driver.NamedValue, len(args))
+	for i, v := range args {
+		named[i] = driver.NamedValue{Ordinal: i + 1, Value: v}
+	}
+	return named
+}
+
+// ExecContext runs all statements of query and returns the last one's result.
+// When one fails, the error says which, and those before it have been run.
+func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	var res driver.Result = result{}
+	start := 0
+	for n := 1; ; n++ {
+		s, rest, err := c.prepare(ctx, query)
+		if err == nil && s != nil {
+			res, err = c.execNext(ctx, s, args, &start)
+			s.discard()
+		}
+		if err != nil {
+			return nil, whichStatement(err, n, rest != "")
+		}
+		if rest == "" {
+			return res, surplus(args, start)
+		}
+		query = rest
+	}
+}
+
+// execNext runs one statement of several that share their arguments.
+func (c *conn) execNext(ctx context.Context, s *statement, args []driver.NamedValue, start *int) (driver.Result, error) {
+	if len(args)-*start < s.params {
+		return nil, fmt.Errorf("not enough args to execute query: want %d got %d", s.params, len(args)-*start)
+	}
+	own := s.arguments(args, *start)
+	*start += s.params
+	return c.run(ctx, s, own)
+}
+
+// whichStatement adds the statement's place to an error in a text of several.
+// The error of SQLite stays what errors.As finds.
+func whichStatement(err error, n int, more bool) error {
+	if n == 1 && !more {
+		return err
+	}
+	return &scriptError{err, n}
+}
+
+// scriptError is the error of one statement of several.
+type scriptError struct {
+	err error
+	n   int
+}
+
+func (e *scriptError) Error() string {
+	return fmt.Sprintf("%s (in statement %d of the text; those before it were run, those after it were not)", e.err, e.n)
+}
+func (e *scriptError) Unwrap() error { return e.err }
+
+// surplus refuses arguments that no statement had a parameter for.
+func surplus(args []driver.NamedValue, used int) error {
+	if used >= len(args) {
+		return nil
+	}
+	return fmt.Errorf("sql: expected %d arguments, got %d", used, len(args))
+}
+
+// QueryContext runs all statements of query and returns the rows of the last.
+func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	start := 0
+	for n := 1; ; n++ {
+		s, rest, err := c.prepare(ctx, query)
+		var rows driver.Rows = emptyRows()
+		switch {
+		case err != nil || s == nil:
+		case rest != "":
+			_, err = c.execNext(ctx, s, args, &start)
+			s.discard()
+		default:
+			if len(args)-start < s.params {
+				err = fmt.Errorf("not enough args to execute query: want %d got %d", s.params, len(args)-start)
+			} else if err = surplus(args, start+s.params); err == nil {
+				rows, err = c.query(ctx, s, s.arguments(args, start))
+			}
+			s.discard()
+		}
+		if err != nil {
+			return nil, whichStatement(err, n, rest != "")
+		}
+		if rest == "" {
+			return rows, nil
+		}
+		query = rest
+	}
+}
+
+// PrepareContext prepares one statement; a text with more is refused, since
+// all but the first would silently be left out.
+func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	s, rest, err := c.prepare(ctx, query)
+	if err != nil {
+		return nil, err
+	}
+	if rest != "" {
+		if s != nil {
+			s.discard()
+		}
+		return nil, errors.New("coopsqlite: Prepare takes one statement, and this text has more: run it with Exec, or prepare each")
+	}
+	if s == nil {
+		s = &statement{text: query}
+	}
+	s.retain()
+	return &stmt{c: c, s: s}, nil
+}
+
+// ResetSession is called before the connection is used again.
+func (c *conn) ResetSession(ctx context.Context) error {
+	if c.inTx || c.gated {
+		return driver.ErrBadConn
+	}
+	return nil
+}
+
+// IsValid is called when the connection goes back to the pool. One that comes
+// back in a transaction that was begun by a statement is rolled back and
+// dropped: whoever began it does not know what became of it.
+func (c *conn) IsValid() bool {
+	if c.touched {
+		c.sh.Refresh()
+		c.sh.InstallBusyHandler()
+		c.inTx = c.inTx || !c.sh.Autocommit()
+		c.touched = false
+	}
+	c.aborted = nil
+	if c.token != nil {
+		c.unwatch(c.token)
+		c.token = nil
+	}
+	if c.inTx && c.tx == nil {
+		c.rollback()
+		c.dirty = true
+		return false
+	}
+	return true
+}
+
+// Close parks the connection with its connector, or ends it.
+func (c *conn) Close() error {
+	if c.tx != nil || c.inTx || c.gated {
+		c.rollback()
+		c.dirty = true
+	}
+	if c.token != nil {
+		c.unwatch(c.token)
+		c.token = nil
+	}
+	if !c.dirty && !c.alone && c.openWrites == 0 && c.connector.park(c) {
+		return nil
+	}
+	err := c.destroy()
+	if c.alone {
+		err = errors.Join(err, c.connector.Close())
+	}
+	return err
+}
+
+// finalize ends all statements of the shim's, which must precede mattn's Close.
+func (c *conn) finalize() {
+	c.cache.clear()
+	c.sh.Close()
+}
+
+func (c *conn) destroy() error {
+	c.finalize()
+	err := c.source.Close()
+	c.sh.Free()
+	for _, t := range c.tokens {
+		t.Free()
+	}
+	c.tokens = nil
+	return err
+}
+
+// enter takes the gate for a write, and the turn in a shared group. Inside a
+// transaction that has already read, it does not wait: SQLite would not
+// either, since whoever it waits for may be waiting for that read to end
+// (https://sqlite.org/c3ref/busy_handler.html).
+func (c *conn) enter(ctx context.Context) error {
+	if c.gated || c.own.mode == modeReader {
+		return nil
+	}
+	c.grant.note()
+	limit := time.Duration(c.sh.BusyLimit()) * time.Millisecond
+	if limit <= 0 || c.reading() {
+		if !c.gate.tryAcquire(&c.grant) {
+			return c.busy(c.gate.busy())
+		}
+	} else if err := c.gate.acquire(ctx, &c.grant, limit, hint.IsUrgent(ctx)); err != nil {
+		var busy *BusyError
+		if errors.As(err, &busy) {
+			return c.busy(busy)
+		}
+		return err
+	}
+	c.gated = true
+	c.own.counters.transactions.Add(1)
+	if c.own.mode == modeShared {
+		c.turn = c.own.lock.TakeTurn(ctx, turnLimit)
+	}
+	return nil
+}
+
+// reading reports whether a snapshot of main is open on the connection.
+func (c *conn) reading() bool {
+	if !c.inTx && c.openRows == 0 {
+		return false
+	}
+	c.sh.Refresh()
+	return c.sh.TxnState() != shim.TxnNone
+}
+
+// turnLimit is how long a writer of a shared group waits for its turn before
+// it leaves the matter to SQLite.
+const turnLimit = time.Second
+
+func (c *conn) busy(e *BusyError) error {
+	e.Path = c.own.name()
+	c.own.counters.busy.Add(1)
+	return e
+}
+
+// leave passes the gate on.
+func (c *conn) leave() {
+	if !c.gated {
+		return
+	}
+	if c.turn != nil {
+		c.turn()
+		c.turn = nil
+	}
+	c.gated = false
+	c.gate.release()
+}
+
+// setMetadata makes coop_context answer for ctx.
+func (c *conn) setMetadata(ctx context.Context) error {
+	m := metadataOf(ctx)
+	if m == nil {
+		m = c.txMeta
+	}
+	if m == nil {
+		m = c.connector.actor
+	}
+	if m == c.meta {
+		return nil
+	}
+	var encoded []byte
+	if m != nil {
+		encoded = m.encoded
+	}
+	if err := c.sh.SetMetadata(encoded); err != nil {
+		return err
+	}
+	c.meta = m
+	return nil
+}

@@ -1,0 +1,307 @@
+package coopsqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
+)
+
+// Options are what a DSN cannot say. The zero value is fine.
+type Options struct {
+	Extensions  []string                        // see [Driver]
+	ConnectHook func(*sqlite3.SQLiteConn) error // see [Driver]
+	Logger      *slog.Logger                    // see [Driver]
+}
+
+// Connector opens the connections of one pool and holds its share of the
+// ownership. Use it with sql.OpenDB; the pool's Close closes it.
+type Connector struct {
+	cfg     *config
+	options Options
+	own     *ownership
+	store   *Store
+	driver  *Driver
+	actor   *metadata // of _coop_actor, or nil
+
+	mu     sync.Mutex
+	parked []*conn // last in, first out
+	closed bool
+	trim   *time.Timer
+}
+
+var _ driver.Connector = (*Connector)(nil)
+
+const (
+	// maxParked bounds the physical connections that are kept when
+	// database/sql drops them, which by default it does with all but two.
+	maxParked = 64
+	// parkedFor is how long a burst's connections are kept.
+	parkedFor = 30 * time.Second
+	// openRetry is the pause before a new try when another process is just
+	// changing the journal mode.
+	openRetry = 2 * time.Millisecond
+)
+
+// NewConnector takes the ownership that the DSN asks for and opens a first
+// connection, so that a store that cannot be used is reported here. Options
+// may be nil.
+func NewConnector(dsn string, options *Options) (*Connector, error) {
+	cfg, err := parseDSN(dsn)
+	if err != nil {
+		return nil, err
+	}
+	if options == nil {
+		options = &Options{}
+	}
+	return newConnector(context.Background(), cfg, options)
+}
+
+func newConnector(ctx context.Context, cfg *config, options *Options) (*Connector, error) {
+	c := &Connector{cfg: cfg, options: *options}
+	if c.options.Logger == nil {
+		c.options.Logger = slog.New(slog.DiscardHandler)
+	}
+	if cfg.actor != "" {
+		c.actor = newMetadata([]pair{{"actor", cfg.actor}})
+	}
+	created := !exists(cfg)
+	own, err := join(ctx, cfg, c.options.Logger)
+	if err != nil {
+		return nil, err
+	}
+	c.own = own
+	c.store = &Store{own: own, connector: c}
+	c.driver = &Driver{options.Extensions, options.ConnectHook, options.Logger, c.store}
+	if cfg.path == "" && cfg.mode == modeMemory {
+		// Opened only to learn the driver, as instrumenting wrappers do; there
+		// is nothing to check.
+		return c, nil
+	}
+	first, err := c.takeOver(ctx)
+	if err != nil {
+		own.leave(true)
+		if created {
+			removeEmpty(own.path)
+		}
+		return nil, err
+	}
+	c.parked = append(c.parked, first)
+	own.startWatch(c)
+	return c, nil
+}
+
+// takeOver opens the first connection. The first pool of an ownership takes
+// the store over with it; others wait for that.
+func (c *Connector) takeOver(ctx context.Context) (*conn, error) {
+	c.own.opening.Lock()
+	defer c.own.opening.Unlock()
+	first, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := first.sh.Verify(); err != nil {
+		return nil, errors.Join(err, first.destroy())
+	}
+	if !c.own.taken {
+		c.own.taken = true
+		if err := c.own.announce(); err != nil {
+			return nil, errors.Join(err, first.destroy())
+		}
+		c.own.remember()
+	}
+	return first, nil
+}
+
+// Driver returns the driver, bound to this connector's store.
+func (c *Connector) Driver() driver.Driver { return c.driver }
+
+// Store returns the store behind the pool.
+func (c *Connector) Store() *Store { return c.store }
+
+// Connect returns a parked connection or opens a new one.
+func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	dc, err := c.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return dc, nil
+}
+
+func (c *Connector) connect(ctx context.Context) (*conn, error) {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil, fmt.Errorf("%w: %s: the sql.DB was closed", ErrStopped, c.own.name())
+	}
+	if n := len(c.parked); n > 0 {
+		last := c.parked[n-1]
+		c.parked[n-1] = nil
+		c.parked = c.parked[:n-1]
+		c.mu.Unlock()
+		return last, nil
+	}
+	c.mu.Unlock()
+	return c.open(ctx)
+}
+
+// park keeps a clean connection for the next Connect, if there is room.
+func (c *Connector) park(dc *conn) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed || len(c.parked) >= maxParked {
+		return false
+	}
+	dc.parkedAt = time.Now()
+	c.parked = append(c.parked, dc)
+	if c.trim == nil {
+		c.trim = time.AfterFunc(parkedFor, c.trimParked)
+	}
+	return true
+}
+
+// trimParked closes what nobody has wanted for a while; the oldest lie first.
+func (c *Connector) trimParked() {
+	c.mu.Lock()
+	n := 0
+	for n < len(c.parked) && time.Since(c.parked[n].parkedAt) >= parkedFor {
+		n++
+	}
+	old := append([]*conn(nil), c.parked[:n]...)
+	c.parked = append(c.parked[:0], c.parked[n:]...)
+	c.trim = nil
+	if len(c.parked) > 0 && !c.closed {
+		c.trim = time.AfterFunc(parkedFor, c.trimParked)
+	}
+	c.mu.Unlock()
+	for _, dc := range old {
+		_ = dc.destroy()
+	}
+}
+
+// Close withdraws the permit and gives the lock back, if no other pool shares
+// the ownership. Connections that are still in use can read; their writes are
+// refused with [ErrFenced]. Closing again does nothing.
+func (c *Connector) Close() error {
+	c.mu.Lock()
+	if c.closed {
+		c.mu.Unlock()
+		return nil
+	}
+	c.closed = true
+	parked := c.parked
+	c.parked = nil
+	if c.trim != nil {
+		c.trim.Stop()
+	}
+	c.mu.Unlock()
+	c.store.close()
+	var errs []error
+	for _, dc := range parked {
+		errs = append(errs, dc.destroy())
+	}
+	c.own.leave(false)
+	return errors.Join(errs...)
+}
+
+// open opens a physical connection through mattn's driver. Setting the journal
+// mode answers SQLITE_BUSY at once when another process does the same, so that
+// is tried again until the busy timeout.
+func (c *Connector) open(ctx context.Context) (*conn, error) {
+	deadline := time.Now().Add(c.cfg.busyTimeout)
+	for {
+		dc, hooked, err := c.tryOpen()
+		if err == nil {
+			c.own.counters.opened.Add(1)
+			return dc, nil
+		}
+		if hooked || !hasCode(err, sqlite3.ErrBusy) || time.Now().After(deadline) {
+			return nil, c.describe(err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(openRetry):
+		}
+	}
+}
+
+// tryOpen reports whether mattn's part was done when it failed.
+func (c *Connector) tryOpen() (dc *conn, hooked bool, err error) {
+	d := &sqlite3.SQLiteDriver{
+		Extensions: c.options.Extensions,
+		ConnectHook: func(source *sqlite3.SQLiteConn) error {
+			hooked = true
+			var err error
+			if dc, err = newConn(c, source); err != nil {
+				return err
+			}
+			if err = dc.setUp(); err != nil {
+				dc.finalize() // mattn's driver closes the connection next
+			}
+			return err
+		},
+	}
+	if _, err := d.Open(c.cfg.dsn); err != nil {
+		if dc != nil {
+			dc.sh.Free()
+		}
+		return nil, hooked, err
+	}
+	return dc, true, nil
+}
+
+// setUp does on a new connection what must come before its first user.
+func (dc *conn) setUp() error {
+	c := dc.connector
+	if !c.own.taken && c.own.mode != modeReader {
+		if err := dc.takeOver(); err != nil {
+			return err
+		}
+	}
+	if c.options.ConnectHook == nil {
+		return nil
+	}
+	if err := c.options.ConnectHook(dc.source); err != nil {
+		return err
+	}
+	dc.sh.InstallBusyHandler()
+	return dc.repairIfChanged(context.Background()) // the hook may have run DDL
+}
+
+// describe names the store in an error of SQLite that does not.
+func (c *Connector) describe(err error) error {
+	if c.own.path == "" {
+		return err
+	}
+	if hasCode(err, sqlite3.ErrReadonly) {
+		return fmt.Errorf("coopsqlite: store %s cannot be written by this user; open it with mode=ro to read: %w", c.own.path, err)
+	}
+	var conflict *ConflictError
+	if errors.As(err, &conflict) {
+		return conflict
+	}
+	return fmt.Errorf("coopsqlite: store %s: %w", c.own.path, err)
+}
+
+// exists reports whether the store's file was there before it was opened.
+func exists(cfg *config) bool {
+	_, err := os.Stat(cfg.path)
+	return err == nil
+}
+
+// removeEmpty takes back the empty file that a failed open has made.
+func removeEmpty(path string) {
+	if info, err := os.Stat(path); path != "" && err == nil && info.Size() == 0 {
+		_ = os.Remove(path)
+	}
+}

@@ -1,0 +1,297 @@
+package coopsqlite
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/coopsqlite/coopsqlite/internal/shim"
+)
+
+// ownerSQL makes the table that names the present ownership. It is not STRICT:
+// a program with an older SQLite must still be able to read the store.
+const ownerSQL = `CREATE TABLE main.coop_owner(
+ id INTEGER PRIMARY KEY CHECK (id = 1),
+ epoch INTEGER NOT NULL,
+ fence INTEGER NOT NULL,
+ mode TEXT NOT NULL,
+ settings TEXT NOT NULL,
+ holder TEXT NOT NULL,
+ host TEXT NOT NULL,
+ pid INTEGER NOT NULL,
+ app TEXT NOT NULL,
+ acquired_at INTEGER NOT NULL
+)`
+
+// ownerRow is what coop_owner says.
+type ownerRow struct {
+	epoch, fence int64
+	mode         string
+	settings     settings
+	holder       Holder
+}
+
+func readOwner(c *shim.Conn) (*ownerRow, error) {
+	v, err := c.Query("SELECT epoch, fence, mode, settings, host, pid, app, acquired_at FROM main.coop_owner")
+	if err != nil || len(v) < 8 {
+		return nil, err
+	}
+	row := &ownerRow{}
+	row.epoch, _ = v[0].(int64)
+	row.fence, _ = v[1].(int64)
+	row.mode, _ = v[2].(string)
+	text, _ := v[3].(string)
+	_ = json.Unmarshal([]byte(text), &row.settings)
+	row.holder.Host, _ = v[4].(string)
+	pid, _ := v[5].(int64)
+	row.holder.PID = int(pid)
+	row.holder.App, _ = v[6].(string)
+	at, _ := v[7].(int64)
+	row.holder.Since = time.Unix(at, 0).UTC()
+	row.holder.Epoch, row.holder.Mode = row.epoch, row.mode
+	return row, nil
+}
+
+// write puts this ownership's row in place of the one before.
+func (o *ownership) write(c *shim.Conn) error {
+	h := o.holder
+	return c.Exec(fmt.Sprintf(
+		"INSERT OR REPLACE INTO main.coop_owner VALUES(1, %d, %d, %s, %s, %s, %s, %d, %s, %d)",
+		o.epoch.Load(), o.fence.Load(), quoteText(o.mode), quoteText(o.settings.json()), quoteText(h.String()),
+		quoteText(h.Host), h.PID, quoteText(h.App), h.Since.Unix()))
+}
+
+// takeOver makes this ownership the newest of the store: in one transaction it
+// counts the epoch up, writes its fence number and completes the fences. It
+// runs on the ownership's first connection, before anything else does. An
+// empty store stays empty; its first commit brings all this.
+func (c *conn) takeOver() error {
+	o := c.own
+	empty, err := c.isEmpty()
+	if err != nil {
+		return fmt.Errorf("coopsqlite: store %s: %w", o.name(), err)
+	}
+	if empty {
+		c.cov.version.Store(0)
+		return nil
+	}
+	// Not checked against the fence: this is where the fence changes hands.
+	if _, err = c.sh.Begin(shim.BeginImmediate, false); err == nil {
+		if err = c.claim(); err == nil {
+			err = c.commit()
+		}
+		if err != nil {
+			c.rollback()
+		}
+	}
+	var conflict *ConflictError
+	if err == nil || errors.As(err, &conflict) {
+		return err
+	}
+	return fmt.Errorf("coopsqlite: store %s: taking ownership: %w", o.name(), err)
+}
+
+func (c *conn) isEmpty() (bool, error) {
+	v, err := c.sh.Query("SELECT 1 FROM main.sqlite_schema LIMIT 1")
+	return len(v) == 0, err
+}
+
+// claim writes coop_owner in the open transaction, or, as a member of a shared
+// group that exists, adopts what is there.
+func (c *conn) claim() error {
+	o := c.own
+	s, err := readSchema(c.sh, c.cfg)
+	if err != nil {
+		return err
+	}
+	if s.owner {
+		row, err := readOwner(c.sh)
+		if err != nil {
+			return err
+		}
+		if row != nil {
+			if o.mode == modeShared && row.mode == modeShared {
+				return c.adopt(row)
+			}
+			o.epoch.Store(row.epoch + 1)
+		}
+		// An older owner's fence, of any form, refuses to be taken over.
+		for _, f := range s.fences {
+			if f.table == ownerTable {
+				if err := c.sh.Exec(dropTrigger(f.name)); err != nil {
+					return err
+				}
+			}
+		}
+		if row == nil || !ownerHasColumns(c.sh) {
+			if err := c.sh.Exec("DROP TABLE main.coop_owner"); err != nil {
+				return err
+			}
+			s.owner = false
+		}
+	}
+	if !s.owner {
+		if !c.cfg.fence {
+			return nil
+		}
+		if err := c.sh.Exec(ownerSQL); err != nil {
+			return err
+		}
+	}
+	return o.write(c.sh)
+}
+
+// ownerHasColumns reports whether coop_owner is of our making.
+func ownerHasColumns(c *shim.Conn) bool {
+	_, err := c.Query("SELECT id, epoch, fence, mode, settings, holder, host, pid, app, acquired_at FROM main.coop_owner LIMIT 0")
+	return err == nil
+}
+
+// adopt makes this process a member of the group that owns the store.
+func (c *conn) adopt(row *ownerRow) error {
+	o := c.own
+	if reason := o.settings.differs(row.settings); reason != "" {
+		return &ConflictError{Path: o.path, Holder: row.holder, Reason: reason + ": members of a shared ownership must agree; to change it, open the store once with _coop_owner=exclusive"}
+	}
+	o.epoch.Store(row.epoch)
+	o.fence.Store(row.fence)
+	o.shim.SetFence(row.fence)
+	return nil
+}
+
+// begin starts a transaction that will write, and makes sure that this
+// ownership is still the newest. On error no transaction is open.
+func (c *conn) begin(kind shim.Kind) error {
+	state, err := c.sh.Begin(kind, kind != shim.Begin)
+	if err != nil {
+		return err
+	}
+	return c.admit(state)
+}
+
+// admit acts on the fence's answer inside a transaction: it repairs a missing
+// coop_owner, or rolls back and says why the owner may not write.
+func (c *conn) admit(state shim.FenceState) error {
+	o := c.own
+	var err error
+	switch {
+	case state == shim.Fenced:
+		return nil
+	case state == shim.NoOwner && !c.cov.persisted.Load(),
+		state != shim.Stopped && !c.cfg.epoch,
+		state != shim.Stopped && !c.cfg.fence && !c.cov.persisted.Load():
+		return nil
+	case state == shim.NoOwner:
+		// A migrator dropped everything, or an outsider did.
+		if err = c.cover(); err == nil {
+			return nil
+		}
+	case state == shim.Superseded && o.mode == modeShared && !c.cov.persisted.Load():
+		// The store was empty; another member of the group was first to write.
+		var row *ownerRow
+		if row, err = readOwner(c.sh); err == nil && row != nil && row.mode == modeShared {
+			if err = c.adopt(row); err == nil {
+				c.cov.persisted.Store(true)
+				return nil
+			}
+		} else if err == nil {
+			err = o.lose("another owner wrote the empty store first")
+		}
+	case state == shim.Superseded:
+		err = o.lose(c.supersededBy())
+		o.counters.refused.Add(1)
+	default:
+		err = o.writable()
+	}
+	c.rollback()
+	return err
+}
+
+// supersededBy names the newer owner.
+func (c *conn) supersededBy() string {
+	row, err := readOwner(c.sh)
+	if err != nil || row == nil {
+		return "a newer owner has taken the store over"
+	}
+	return "a newer owner has taken the store over: epoch " + strconv.FormatInt(row.epoch, 10) + ", " + row.holder.String()
+}
+
+// cover completes the fences in the open transaction: every tracked table gets
+// its three triggers, whatever DDL has run, and coop_owner is there again if
+// it was dropped. It remembers the schema version to be recorded once the
+// transaction has committed.
+func (c *conn) cover() error {
+	s, err := readSchema(c.sh, c.cfg)
+	if err != nil {
+		return err
+	}
+	if !s.owner && c.cfg.fence {
+		if len(s.tables) == 0 {
+			return c.covered() // still empty
+		}
+		if err := c.sh.Exec(ownerSQL); err != nil {
+			return err
+		}
+		if err := c.own.write(c.sh); err != nil {
+			return err
+		}
+		s.owner = true
+		t := &table{name: ownerTable, tracked: true}
+		s.tables = append(s.tables, t)
+	}
+	if s.owner {
+		c.pendingOwner = true
+	}
+	if c.cfg.fence {
+		for _, statement := range s.repairs(c.cfg.epoch, c.lifted) {
+			if err := c.sh.Exec(statement); err != nil {
+				return fmt.Errorf("coopsqlite: store %s: completing the fences: %w", c.own.name(), err)
+			}
+		}
+	}
+	return c.covered()
+}
+
+func (c *conn) covered() error {
+	version, err := c.sh.SchemaVersion()
+	c.pendingVersion = version
+	c.pending = err == nil
+	return err
+}
+
+// repairs are the statements that make the fences complete: first all that is
+// ours but wrong goes (a trigger whose table was renamed keeps the old name,
+// which the new table of that name needs), then what is missing comes. Tables
+// in lifted are left without, for Bulk.
+func (s *schema) repairs(bothArms bool, lifted map[string]bool) []string {
+	wanted := make(map[string]trigger, len(s.fences))
+	for _, t := range s.tables {
+		if !t.tracked || lifted[foldName(t.name)] {
+			continue
+		}
+		for _, f := range fenceTriggers(t.name, bothArms) {
+			wanted[f.name] = f
+		}
+	}
+	var statements []string
+	for _, f := range s.fences {
+		if w, ok := wanted[f.name]; ok && w.sql == f.sql && w.table == f.table {
+			delete(wanted, f.name)
+			continue
+		}
+		statements = append(statements, dropTrigger(f.name))
+	}
+	for _, t := range s.tables { // in a stable order
+		if !t.tracked || lifted[foldName(t.name)] {
+			continue
+		}
+		for _, op := range operations {
+			if w, missing := wanted[fencePrefix+t.name+"_"+op]; missing {
+				statements = append(statements, w.create())
+			}
+		}
+	}
+	return statements
+}

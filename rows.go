@@ -1,0 +1,216 @@
+package coopsqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"io"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
+)
+
+// rows are mattn's, whose business types, times and columns are, with the
+// cancellation and, for a RETURNING clause, the gate of this driver.
+type rows struct {
+	*sqlite3.SQLiteRows
+	c      *conn
+	ctx    context.Context
+	token  *token
+	s      *statement
+	write  bool
+	shared bool // s.reader is lent to these rows
+	own    driver.Stmt
+	closed bool
+}
+
+var (
+	_ driver.Rows                           = (*rows)(nil)
+	_ driver.RowsColumnTypeDatabaseTypeName = (*rows)(nil)
+	_ driver.RowsColumnTypeNullable         = (*rows)(nil)
+	_ driver.RowsColumnTypeScanType         = (*rows)(nil)
+)
+
+// emptyRows is the result of a statement that has none. mattn's rows without a
+// statement are just that.
+func emptyRows() driver.Rows { return &sqlite3.SQLiteRows{} }
+
+// query runs a statement whose rows are wanted.
+func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Rows, error) {
+	if s.columns == 0 || s.transactional() {
+		if _, err := c.run(ctx, s, args); err != nil {
+			return nil, err
+		}
+		return emptyRows(), nil
+	}
+	if err := c.admitStatement(ctx, s); err != nil {
+		return nil, err
+	}
+	if s.pragmaBusy && s.params == 0 {
+		return c.queryBusyTimeout()
+	}
+	if !s.reads {
+		if err := c.enter(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.setMetadata(ctx); err != nil {
+		c.settle(nil, err)
+		return nil, err
+	}
+	r := &rows{c: c, ctx: ctx, s: s, write: !s.reads, token: c.watch(ctx)}
+	c.start(r.token)
+	inner, err := r.first(args)
+	c.sh.Unwatch()
+	if err == nil && r.write {
+		c.sh.Refresh()
+		if !c.checked && c.inTx {
+			if err = c.checkOnce(); err != nil {
+				_ = inner.Close()
+				r.giveBack()
+			}
+		}
+	}
+	if err != nil {
+		if r.write || c.inTx {
+			c.sh.Refresh()
+			c.settle(s, err)
+		}
+		return nil, c.explain(ctx, err)
+	}
+	if s.dirties {
+		c.dirty = true
+	}
+	r.SQLiteRows = inner
+	c.openRows++
+	if r.write {
+		c.openWrites++
+	}
+	if r.token != nil {
+		r.token.users++
+	}
+	s.retain()
+	return r, nil
+}
+
+// first runs the first step on mattn's connection, with a context that cannot
+// end: mattn's way to end a statement ends others with it.
+//
+// Reads come from mattn's own cache. A PRAGMA must not, since SQLite fixes
+// some of their answers when they are prepared. Nor may a write: an error at
+// its end, when it commits, would be lost.
+func (r *rows) first(args []driver.NamedValue) (*sqlite3.SQLiteRows, error) {
+	ctx := context.Background()
+	c, s := r.c, r.s
+	if s.plainRead() && !s.pragma {
+		if s.stmt != nil { // only judged by; mattn's connection has its own
+			s.stmt.Finalize()
+			s.stmt = nil
+		}
+		inner, err := c.source.QueryContext(ctx, s.text, args)
+		if err != nil {
+			return nil, err
+		}
+		return inner.(*sqlite3.SQLiteRows), nil
+	}
+	statement := s.reader
+	if statement == nil || s.readerBusy {
+		var err error
+		if statement, err = c.source.PrepareContext(ctx, s.text); err != nil {
+			return nil, err
+		}
+		if s.pragma || s.reader != nil {
+			r.own = statement
+		} else {
+			s.reader = statement
+		}
+	}
+	if r.own == nil {
+		r.shared, s.readerBusy = true, true
+	}
+	inner, err := statement.(driver.StmtQueryContext).QueryContext(ctx, args)
+	if err != nil {
+		r.giveBack()
+		return nil, err
+	}
+	return inner.(*sqlite3.SQLiteRows), nil
+}
+
+// giveBack returns or closes mattn's statement.
+func (r *rows) giveBack() {
+	if r.shared {
+		r.s.readerBusy, r.shared = false, false
+	}
+	if r.own != nil {
+		_ = r.own.Close()
+		r.own = nil
+	}
+}
+
+// Next reads a row.
+func (r *rows) Next(dest []driver.Value) error {
+	c := r.c
+	if r.token != nil {
+		if r.token.fired.Load() {
+			if err := r.token.ended(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := c.setMetadata(r.ctx); err != nil {
+		return err
+	}
+	c.start(r.token)
+	err := r.SQLiteRows.Next(dest)
+	c.sh.Unwatch()
+	if err == nil || err == io.EOF {
+		return err
+	}
+	if c.inTx {
+		c.sh.Refresh()
+		c.settle(nil, err)
+	}
+	return c.explain(r.ctx, err)
+}
+
+// Close ends the rows. Those of a write in autocommit commit here; the error is
+// the commit's.
+func (r *rows) Close() error {
+	if r.closed {
+		return nil
+	}
+	r.closed = true
+	c := r.c
+	c.start(r.token)
+	err := r.SQLiteRows.Close()
+	c.sh.Unwatch()
+	r.giveBack()
+	c.openRows--
+	if r.token != nil {
+		c.unwatch(r.token)
+	}
+	r.s.release()
+	if r.write {
+		c.openWrites--
+		c.sh.Refresh()
+		c.settle(r.s, err)
+	}
+	if r.s.pragma {
+		c.sh.InstallBusyHandler()
+	}
+	return c.explain(r.ctx, err)
+}
+
+// queryBusyTimeout answers PRAGMA busy_timeout: SQLite has forgotten the value,
+// because the handler is ours.
+func (c *conn) queryBusyTimeout() (driver.Rows, error) {
+	inner, err := c.source.QueryContext(context.Background(), "SELECT ? AS timeout",
+		[]driver.NamedValue{{Ordinal: 1, Value: c.sh.BusyLimit()}})
+	if err != nil {
+		return nil, err
+	}
+	rows, ok := inner.(*sqlite3.SQLiteRows)
+	if !ok {
+		return nil, errors.New("coopsqlite: mattn's driver returned rows of an unknown type")
+	}
+	return rows, nil
+}

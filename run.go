@@ -1,0 +1,320 @@
+package coopsqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
+
+	"github.com/coopsqlite/coopsqlite/internal/shim"
+)
+
+// result is what a statement changed, as mattn's driver reports it.
+type result struct{ id, changes int64 }
+
+func (r result) LastInsertId() (int64, error) { return r.id, nil }
+func (r result) RowsAffected() (int64, error) { return r.changes, nil }
+
+// run runs a statement to the end of its changes.
+func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.admitStatement(ctx, s); err != nil {
+		if err == errRollbackDone {
+			return result{}, nil
+		}
+		return nil, err
+	}
+	if s.stmt == nil {
+		if err := c.compile(s); err != nil || s.stmt == nil {
+			return result{}, err
+		}
+	}
+	wrapped := s.wrap && !c.inTx
+	if !s.reads {
+		if err := c.enter(ctx); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.setMetadata(ctx); err != nil {
+		c.settle(nil, err)
+		return nil, err
+	}
+	c.start(c.watch(ctx))
+	res, err := c.runGuarded(s, args, wrapped)
+	c.sh.Unwatch()
+	c.settle(s, err)
+	return res, c.explain(ctx, err)
+}
+
+// compile prepares again what was only judged before.
+func (c *conn) compile(s *statement) error {
+	p, err := c.sh.Prepare(s.text, s.cached)
+	s.stmt = p.Stmt
+	return err
+}
+
+// runGuarded runs the statement with what the fence needs before and after it.
+func (c *conn) runGuarded(s *statement, args []driver.NamedValue, wrapped bool) (driver.Result, error) {
+	if wrapped {
+		if err := c.begin(shim.BeginImmediate); err != nil {
+			return nil, err
+		}
+	}
+	if s.commits {
+		if err := c.beforeCommit(); err != nil {
+			c.rollback()
+			return nil, err
+		}
+	}
+	rowid, changes, err := c.sh.Run(s.stmt, &c.args, args)
+	if err == nil && !wrapped && c.gated && !c.checked && !c.sh.Autocommit() {
+		err = c.checkOnce()
+	}
+	if err == nil && s.ddl && !c.sh.Autocommit() {
+		err = c.cover()
+	}
+	if wrapped {
+		if err == nil {
+			err = c.commit()
+		}
+		if err != nil {
+			c.rollback()
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.dirties {
+		c.dirty = true
+	}
+	return result{rowid, changes}, nil
+}
+
+// errRollbackDone: the ROLLBACK of a transaction that SQLite had already rolled
+// back.
+var errRollbackDone = errors.New("already rolled back")
+
+// admitStatement refuses what may not run now.
+func (c *conn) admitStatement(ctx context.Context, s *statement) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := c.admitInTx(s); err != nil {
+		return err
+	}
+	if !s.writes {
+		return nil
+	}
+	if c.tx != nil && c.tx.readOnly {
+		c.own.counters.refused.Add(1)
+		return readOnlyError()
+	}
+	if s.ddl && c.openWrites > 0 {
+		return shim.NewError(sqlite3.ErrLocked, sqlite3.ErrNoExtended(sqlite3.ErrLocked),
+			"the schema cannot be changed while rows of a RETURNING clause are open on the connection: close them first")
+	}
+	if s.onlyTemp || c.own.mode == modeReader {
+		return nil
+	}
+	if err := c.own.writable(); err != nil {
+		return err
+	}
+	if s.attached != "" {
+		return c.refuseAttached(s.attached)
+	}
+	return nil
+}
+
+// admitInTx refuses statements of a transaction that has ended without the
+// caller's doing: they would run outside any.
+func (c *conn) admitInTx(s *statement) error {
+	if c.tx != nil && c.tx.ended {
+		if s.opens {
+			c.tx.ended, c.tx.cause = false, nil
+			return nil
+		}
+		return &abortedError{c.tx.cause}
+	}
+	if c.aborted == nil {
+		return nil
+	}
+	cause := c.aborted
+	switch {
+	case s.opens:
+		c.aborted = nil
+		return nil
+	case s.rollsBack:
+		c.aborted = nil
+		return errRollbackDone
+	case s.commits:
+		c.aborted = nil
+	}
+	return &abortedError{cause}
+}
+
+// refuseAttached keeps the owner of this store out of another that has an
+// owner too: the fence there guards its rows, this its schema.
+func (c *conn) refuseAttached(schema string) error {
+	schemas := []string{schema}
+	if schema == anyAttached {
+		schemas = nil
+		names, err := c.sh.Query("SELECT name FROM pragma_database_list WHERE name NOT IN ('main','temp')")
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			schemas = append(schemas, name.(string))
+		}
+	}
+	for _, name := range schemas {
+		if c.sh.SchemaHasOwner(name) {
+			c.own.counters.refused.Add(1)
+			return &fencedError{sentinel: ErrFenced, path: c.own.name(), reason: fmt.Sprintf(
+				"the attached database %q is a store with an owner of its own: write it through a sql.DB that owns it", name)}
+		}
+	}
+	return nil
+}
+
+// checkOnce asks the fence after the first write of a transaction that was not
+// begun by us with BEGIN IMMEDIATE.
+func (c *conn) checkOnce() error {
+	state, err := c.sh.CheckFence()
+	if err == nil {
+		err = c.admit(state)
+	}
+	c.checked = err == nil
+	return err
+}
+
+// settle brings the driver's idea of the transaction up to SQLite's after a
+// statement, and passes the gate on when no transaction is left.
+func (c *conn) settle(s *statement, err error) {
+	auto := c.sh.Autocommit()
+	if s != nil && s.rollsBack && err == nil {
+		// What was covered inside may be undone, and its version with it.
+		c.pending, c.pendingOwner = false, false
+		if c.inTx && auto {
+			c.own.counters.rollbacks.Add(1)
+		}
+	}
+	if c.inTx && auto {
+		c.endOfTx(err)
+	}
+	c.inTx = !auto
+	if auto && c.openWrites == 0 {
+		if err == nil && c.gated && (s == nil || !s.rollsBack) {
+			c.committed()
+		}
+		c.leave()
+	}
+}
+
+// endOfTx notes that a transaction is over that the caller may believe in.
+func (c *conn) endOfTx(err error) {
+	c.checked = false
+	if err != nil {
+		c.own.counters.aborted.Add(1)
+		c.pending, c.pendingOwner = false, false
+	}
+	if c.tx != nil {
+		c.tx.ended, c.tx.cause = true, err
+	} else {
+		c.aborted = err
+	}
+}
+
+// committed records what a commit made true.
+func (c *conn) committed() {
+	if c.pending {
+		c.cov.version.Store(c.pendingVersion)
+		c.pending = false
+	}
+	if c.pendingOwner {
+		c.cov.persisted.Store(true)
+		c.pendingOwner = false
+	}
+	c.own.counters.commits.Add(1)
+	c.own.commits.fire()
+}
+
+// beforeCommit completes the fences if the transaction has changed the schema
+// or follows an outsider's change; the schema version tells. It also keeps an
+// owner from committing that was closed meanwhile.
+func (c *conn) beforeCommit() error {
+	if !c.gated || c.own.mode == modeReader {
+		return nil
+	}
+	if err := c.own.writable(); err != nil {
+		return err
+	}
+	version, err := c.sh.SchemaVersion()
+	if err != nil || version == c.cov.version.Load() || c.pending && version == c.pendingVersion {
+		return err
+	}
+	return c.cover()
+}
+
+// commit ends a transaction of ours. On error it is still open.
+func (c *conn) commit() error {
+	if err := c.beforeCommit(); err != nil {
+		return err
+	}
+	return c.sh.End(shim.Commit)
+}
+
+// rollback ends whatever transaction is open and passes the gate on.
+func (c *conn) rollback() {
+	c.sh.Unwatch()
+	c.sh.Refresh()
+	if !c.sh.Autocommit() {
+		_ = c.sh.End(shim.Rollback)
+		c.own.counters.rollbacks.Add(1)
+	}
+	c.pending, c.pendingOwner, c.checked = false, false, false
+	c.inTx = !c.sh.Autocommit()
+	if c.openWrites == 0 {
+		c.leave()
+	}
+}
+
+// explain turns SQLite's error into what the caller should see: the context's
+// error where that ended the statement, ours where the fence refused it.
+func (c *conn) explain(ctx context.Context, err error) error {
+	var e sqlite3.Error
+	if err == nil || !asSQLite(err, &e) {
+		return err
+	}
+	switch e.Code {
+	case sqlite3.ErrInterrupt:
+		if ctxErr := ctx.Err(); ctxErr != nil {
+			return ctxErr
+		}
+	case sqlite3.ErrBusy:
+		c.own.counters.busy.Add(1)
+		// Where SQLite does not wait (a snapshot that is too old, say), its
+		// error says more than ours could.
+		if waited := c.sh.BusyWaited(); waited > 0 || ctx.Err() != nil {
+			return &BusyError{Path: c.own.name(), Waited: waited, cause: ctx.Err(), sqlite: e}
+		}
+	case sqlite3.ErrConstraint:
+		switch e.Error() {
+		case ErrFenced.Error():
+			c.own.counters.refused.Add(1)
+			return &fencedError{ErrFenced, c.own.name(), "the sql.DB that owned the store was closed", e}
+		case ErrSuperseded.Error():
+			c.own.counters.refused.Add(1)
+			lost := c.own.lose("a newer owner has taken the store over")
+			return &fencedError{ErrSuperseded, c.own.name(), lost.reason, e}
+		}
+	}
+	return err
+}
+
+// asSQLite finds an error of SQLite that is not wrapped yet.
+func asSQLite(err error, e *sqlite3.Error) bool {
+	found, ok := err.(sqlite3.Error)
+	*e = found
+	return ok
+}

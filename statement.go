@@ -1,0 +1,226 @@
+package coopsqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"strings"
+
+	sqlite3 "github.com/mattn/go-sqlite3"
+
+	"github.com/coopsqlite/coopsqlite/internal/shim"
+)
+
+// statement is one statement of SQL text, and what SQLite says it does. What
+// it does is never judged by its first word.
+type statement struct {
+	text    string // of this statement alone
+	stmt    *shim.Stmt
+	params  int
+	columns int
+
+	// reads: main and attached databases stay as they are, so the gate is not
+	// needed and the statement may run on mattn's connection.
+	reads    bool
+	onlyTemp bool
+	// writes: SQLite would refuse it on a read-only database.
+	writes bool
+	ddl    bool // changes main's schema
+	// opens, commits, rollsBack: BEGIN or SAVEPOINT; COMMIT or RELEASE;
+	// ROLLBACK, also to a savepoint.
+	opens, commits, rollsBack, savepoint bool
+	pragma                               bool
+	pragmaBusy                           bool
+	dirties                              bool   // leaves something behind in the connection
+	wrap                                 bool   // in autocommit, needs a transaction around it for its fences
+	attached                             string // the attached database it would write
+
+	// reader is mattn's statement for a write that returns rows.
+	reader     driver.Stmt
+	readerBusy bool
+
+	// users counts the prepared statements and open rows that hold it; the
+	// cache is not among them.
+	users      int
+	cached     bool
+	prev, next *statement // in the cache's list
+}
+
+// prepare finds or compiles the first statement of query, and returns what
+// comes after it.
+func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest string, err error) {
+	if s := c.cache.get(query); s != nil {
+		c.own.counters.hits.Add(1)
+		return s, "", nil
+	}
+	c.own.counters.misses.Add(1)
+	c.start(c.watch(ctx)) // reading the schema may have to wait for a lock
+	p, err := c.sh.Prepare(query, c.cache.capacity > 0)
+	c.sh.Unwatch()
+	if err != nil {
+		return nil, "", c.explain(ctx, err)
+	}
+	rest = query[p.Tail:]
+	if blank(rest) {
+		rest = ""
+	}
+	if p.Stmt == nil {
+		return nil, rest, nil
+	}
+	text := query
+	if rest != "" {
+		text = query[:p.Tail]
+	}
+	s = &statement{text: text, stmt: p.Stmt, params: p.Stmt.Params, columns: p.Stmt.Columns, attached: p.Attached}
+	if err := c.classify(s, p.Authorized); err != nil {
+		s.finalize()
+		return nil, "", err
+	}
+	if rest == "" && s.cacheable() {
+		c.cache.put(s)
+	}
+	return s, rest, nil
+}
+
+// classify turns what SQLite and the authorizer said into what the driver does.
+func (c *conn) classify(s *statement, authorized bool) error {
+	seen := s.stmt.Seen
+	if s.stmt.Explain {
+		s.reads = true
+		return nil
+	}
+	if !authorized && !c.authorizerLost {
+		// VACUUM asks no authorizer. Anything else that asks none means that
+		// the user's own has replaced ours.
+		p, err := c.sh.Prepare("SELECT 1", false)
+		if err != nil {
+			return err
+		}
+		p.Stmt.Finalize()
+		c.authorizerLost = !p.Authorized
+	}
+	if !authorized {
+		extra, err := c.sh.Explain(s.text)
+		if err != nil {
+			return err
+		}
+		seen |= extra
+		if c.authorizerLost && seen&(shim.Tables|shim.OpensTx|shim.CommitsTx|shim.RollsBack) == 0 {
+			// It may be any PRAGMA; one of them replaces the busy handler.
+			seen |= shim.Pragma
+			c.sh.InstallBusyHandler()
+		}
+	}
+	s.pragma = seen&shim.Pragma != 0
+	s.pragmaBusy = seen&shim.BusyTimeout != 0
+	s.opens = seen&shim.OpensTx != 0
+	s.commits = seen&shim.CommitsTx != 0
+	s.rollsBack = seen&shim.RollsBack != 0
+	s.savepoint = seen&shim.Savepoint != 0
+	s.dirties = seen&(shim.PragmaSet|shim.Attaches|shim.TempDDL) != 0
+	s.writes = !s.stmt.ReadOnly && seen&(shim.PragmaReads|shim.VacuumInto) == 0
+	written := seen & (shim.WriteMain | shim.WriteAttached | shim.WriteTemp)
+	s.onlyTemp = written == shim.WriteTemp
+	s.reads = !s.writes || s.onlyTemp
+	// A write that names no table is CREATE … IF NOT EXISTS of what exists (it
+	// may be gone when the statement runs), or VACUUM.
+	unnamed := s.writes && written == 0 && !s.pragma && !s.transactional()
+	s.ddl = seen&shim.DDL != 0 || unnamed && seen&shim.NoWrap == 0
+	s.wrap = (s.ddl || c.authorizerLost && s.writes) && seen&shim.NoWrap == 0 && !s.transactional()
+	if s.attached == "" && seen&shim.WriteAttached != 0 {
+		s.attached = anyAttached
+	}
+	return nil
+}
+
+// anyAttached stands for an attached database whose name is not known.
+const anyAttached = "?"
+
+// cacheable reports whether the next preparation of the text would be judged
+// alike. That is not so for a PRAGMA, for DDL, and for a write to a temporary
+// table that a table of main may replace.
+func (s *statement) cacheable() bool { return !s.pragma && !s.ddl && !s.onlyTemp }
+
+func (s *statement) retain() { s.users++ }
+
+// release gives the statement back; without users and outside the cache it is
+// finalized.
+func (s *statement) release() {
+	s.users--
+	s.discard()
+}
+
+func (s *statement) discard() {
+	if s.users == 0 && !s.cached {
+		s.finalize()
+	}
+}
+
+// transactional reports whether the statement begins or ends a transaction.
+func (s *statement) transactional() bool { return s.opens || s.commits || s.rollsBack }
+
+// plainRead reports whether the statement can be left to mattn's connection.
+func (s *statement) plainRead() bool {
+	return s.reads && !s.writes && !s.transactional() && s.columns > 0
+}
+
+func (s *statement) finalize() {
+	if s.stmt != nil {
+		s.stmt.Finalize()
+		s.stmt = nil
+	}
+	if s.reader != nil {
+		_ = s.reader.Close()
+		s.reader = nil
+	}
+}
+
+// arguments are those of the statement that begins at position start, by
+// mattn's rules: as many as it has parameters, and all named ones.
+func (s *statement) arguments(args []driver.NamedValue, start int) []driver.NamedValue {
+	end := start + s.params
+	if start == 0 && end == len(args) {
+		return args
+	}
+	out := append(make([]driver.NamedValue, 0, len(args)), args[start:end]...)
+	for i := range args {
+		if args[i].Name != "" && (i < start || i >= end) {
+			out = append(out, args[i])
+		}
+	}
+	for i := range out {
+		out[i].Ordinal = i + 1
+	}
+	return out
+}
+
+// readOnlyError is what SQLite answers to a write that may not be.
+func readOnlyError() error {
+	return shim.NewError(sqlite3.ErrReadonly, sqlite3.ErrNoExtended(sqlite3.ErrReadonly),
+		"attempt to write a readonly database: the transaction was begun with sql.TxOptions{ReadOnly: true}")
+}
+
+// blank reports whether no statement follows: white space, semicolons and
+// comments, as SQLite's tokenizer knows them (https://sqlite.org/lang_comment.html).
+func blank(sql string) bool {
+	for sql != "" {
+		switch {
+		case strings.HasPrefix(sql, "--"):
+			end := strings.IndexByte(sql, '\n')
+			if end < 0 {
+				return true
+			}
+			sql = sql[end+1:]
+		case strings.HasPrefix(sql, "/*"):
+			end := strings.Index(sql[2:], "*/")
+			if end < 0 {
+				return true
+			}
+			sql = sql[2+end+2:]
+		case strings.ContainsRune(" \t\n\v\f\r;", rune(sql[0])):
+			sql = sql[1:]
+		default:
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,75 @@
+package coopsqlite
+
+import (
+	"context"
+	"database/sql/driver"
+	"fmt"
+)
+
+// stmt is a prepared statement. What it is prepared from stays in the
+// connection's cache when it is closed.
+type stmt struct {
+	c      *conn
+	s      *statement
+	closed bool
+}
+
+var (
+	_ driver.Stmt             = (*stmt)(nil)
+	_ driver.StmtExecContext  = (*stmt)(nil)
+	_ driver.StmtQueryContext = (*stmt)(nil)
+)
+
+// NumInput is the number of parameters.
+func (st *stmt) NumInput() int { return st.s.params }
+
+// Readonly reports whether SQLite considers the statement read-only.
+func (st *stmt) Readonly() bool { return !st.s.writes }
+
+// Close gives the statement back.
+func (st *stmt) Close() error {
+	if !st.closed {
+		st.closed = true
+		st.s.release()
+	}
+	return nil
+}
+
+// Exec is the form without a context.
+func (st *stmt) Exec(args []driver.Value) (driver.Result, error) {
+	return st.ExecContext(context.Background(), namedValues(args))
+}
+
+// Query is the form without a context.
+func (st *stmt) Query(args []driver.Value) (driver.Rows, error) {
+	return st.QueryContext(context.Background(), namedValues(args))
+}
+
+// ExecContext runs the statement.
+func (st *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driver.Result, error) {
+	if err := st.check(args); err != nil {
+		return nil, err
+	}
+	return st.c.run(ctx, st.s, args)
+}
+
+// QueryContext runs the statement and returns its rows.
+func (st *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (driver.Rows, error) {
+	if err := st.check(args); err != nil {
+		return nil, err
+	}
+	if st.s.text == "" || blank(st.s.text) {
+		return emptyRows(), nil
+	}
+	return st.c.query(ctx, st.s, args)
+}
+
+func (st *stmt) check(args []driver.NamedValue) error {
+	if st.closed {
+		return driver.ErrBadConn
+	}
+	if len(args) != st.s.params {
+		return fmt.Errorf("sql: expected %d arguments, got %d", st.s.params, len(args))
+	}
+	return nil
+}

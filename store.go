@@ -1,0 +1,62 @@
+package coopsqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+)
+
+// Store is the store behind a pool: what it is called, who owns it, and what
+// can be done to it as a whole.
+type Store struct {
+	own       *ownership
+	connector *Connector
+}
+
+// ErrNotCoop says that a sql.DB is not one of this driver's.
+var ErrNotCoop = errors.New("coopsqlite: this sql.DB does not use the coopsqlite driver")
+
+// StoreOf returns the store behind db, also through instrumenting wrappers;
+// for those it may have to open a connection.
+func StoreOf(db *sql.DB) (*Store, error) {
+	if d, ok := db.Driver().(*Driver); ok && d.store != nil {
+		return d.store, nil
+	}
+	sqlConn, err := db.Conn(context.Background())
+	if err != nil {
+		return nil, err
+	}
+	defer sqlConn.Close()
+	var store *Store
+	err = sqlConn.Raw(func(driverConn any) error {
+		c := connOf(driverConn)
+		if c == nil {
+			return ErrNotCoop
+		}
+		store = c.connector.store
+		return nil
+	})
+	return store, err
+}
+
+// Path is the real path of the store's file; empty for a database in memory.
+func (s *Store) Path() string { return s.own.path }
+
+// Mode is the kind of ownership: exclusive, process, shared, reader or memory.
+func (s *Store) Mode() string { return s.own.mode }
+
+// Epoch is the number of this ownership, one more than that of the owner
+// before; zero for a reader.
+func (s *Store) Epoch() int64 { return s.own.epoch.Load() }
+
+// Stats returns what this ownership has counted in this process.
+func (s *Store) Stats() Stats {
+	st := s.own.counters.snapshot()
+	st.GateWaits = s.own.gate.waits.snapshot()
+	s.connector.mu.Lock()
+	st.Parked = int64(len(s.connector.parked))
+	s.connector.mu.Unlock()
+	return st
+}
+
+func (s *Store) close() {}

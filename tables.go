@@ -1,0 +1,182 @@
+package coopsqlite
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/coopsqlite/coopsqlite/internal/shim"
+)
+
+// table is one table of main, and what the fence means for it.
+type table struct {
+	name    string
+	virtual string // the module, in lower case, of a virtual table
+	// tracked tables must have their fences; why says why one has none.
+	tracked bool
+	why     string
+	have    []trigger // ours, on this table
+}
+
+// schema is main's, read in one pass.
+type schema struct {
+	tables []*table
+	byName map[string]*table // by folded name
+	fences []trigger         // all triggers whose name says that they are fences
+	owner  bool              // coop_owner exists
+}
+
+// readSchema reads sqlite_schema once; a query per table would be quadratic.
+func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
+	rows, err := c.Query("SELECT type, name, tbl_name, sql, rootpage FROM main.sqlite_schema WHERE type IN ('table','trigger')")
+	if err != nil {
+		return nil, err
+	}
+	s := &schema{byName: make(map[string]*table, len(rows)/5)}
+	for i := 0; i < len(rows); i += 5 {
+		kind, _ := rows[i].(string)
+		name, _ := rows[i+1].(string)
+		on, _ := rows[i+2].(string)
+		sql, _ := rows[i+3].(string)
+		if kind == "trigger" {
+			if isFenceName(name) {
+				s.fences = append(s.fences, trigger{name, on, sql})
+			}
+			continue
+		}
+		t := &table{name: name}
+		if root, _ := rows[i+4].(int64); root == 0 {
+			t.virtual = moduleOf(sql)
+		}
+		s.tables = append(s.tables, t)
+		s.byName[foldName(name)] = t
+		s.owner = s.owner || name == ownerTable
+	}
+	for _, t := range s.tables {
+		s.classify(t, cfg)
+	}
+	for _, f := range s.fences {
+		if t := s.byName[foldName(f.table)]; t != nil {
+			t.have = append(t.have, f)
+		}
+	}
+	return s, nil
+}
+
+// classify decides whether the table is tracked.
+func (s *schema) classify(t *table, cfg *config) {
+	lower := strings.ToLower(t.name)
+	switch {
+	case strings.HasPrefix(lower, "sqlite_"):
+		t.why = "an internal table of SQLite"
+	case strings.HasPrefix(lower, "_litestream_"):
+		t.why = "Litestream's own table"
+	case t.virtual != "":
+		t.why = s.whyVirtual(t, cfg)
+	default:
+		t.tracked, t.why = s.trackShadow(t, cfg)
+		if t.why == "" && !strings.HasPrefix(lower, ownPrefix) && !cfg.tables.has(t.name) {
+			t.tracked, t.why = false, "excluded by _coop_tables"
+		}
+	}
+}
+
+// fencedShadows lists, by module, the shadow tables that can carry a fence, and
+// whether that is on by default. Found by experiment: a fence on any other
+// shadow table of FTS5 ends the process, since FTS5 writes it while SQLite is
+// not able to run a trigger.
+var fencedShadows = map[string]struct {
+	suffixes  []string
+	byDefault bool
+}{
+	"rtree":     {[]string{"rowid"}, true},
+	"rtree_i32": {[]string{"rowid"}, true},
+	"geopoly":   {[]string{"rowid"}, true},
+	"fts5":      {[]string{"docsize", "content", "config"}, false},
+	"fts4":      {[]string{"segdir"}, false},
+	"fts3":      {[]string{"segdir"}, false},
+}
+
+// whyVirtual says how a virtual table is guarded: SQLite allows no trigger on it.
+func (s *schema) whyVirtual(t *table, cfg *config) string {
+	shadows, known := fencedShadows[t.virtual]
+	switch {
+	case !known:
+		return fmt.Sprintf("a virtual table (%s): SQLite allows no trigger on it", t.virtual)
+	case !cfg.virtual && !shadows.byDefault:
+		return fmt.Sprintf("a virtual table (%s): set _coop_virtual=on to fence it", t.virtual)
+	}
+	var on []string
+	for _, suffix := range shadows.suffixes {
+		if shadow := s.byName[foldName(t.name+"_"+suffix)]; shadow != nil && (t.virtual != "fts5" || suffix != "config" || s.hasFTS5Guard(t)) {
+			on = append(on, shadow.name)
+		}
+	}
+	if len(on) == 0 {
+		return fmt.Sprintf("a virtual table (%s) without a shadow table that can carry a fence", t.virtual)
+	}
+	return "a virtual table, guarded through " + strings.Join(on, ", ")
+}
+
+// hasFTS5Guard reports whether ordinary writes of the FTS5 table meet a fence.
+// A contentless table with columnsize=0 writes none of the tables that can
+// carry one, other than its configuration.
+func (s *schema) hasFTS5Guard(t *table) bool {
+	return s.byName[foldName(t.name+"_docsize")] != nil || s.byName[foldName(t.name+"_content")] != nil
+}
+
+// trackShadow decides for ordinary tables, among which the shadow tables of a
+// virtual table are recognised by name, as SQLite does
+// (https://sqlite.org/vtab.html#the_xshadowname_method): never fence one
+// blindly.
+func (s *schema) trackShadow(t *table, cfg *config) (tracked bool, why string) {
+	for at := strings.LastIndexByte(t.name, '_'); at > 0; at = strings.LastIndexByte(t.name[:at], '_') {
+		parent := s.byName[foldName(t.name[:at])]
+		if parent == nil || parent.virtual == "" {
+			continue
+		}
+		suffix := strings.ToLower(t.name[at+1:])
+		shadows, known := fencedShadows[parent.virtual]
+		if known && !isShadowSuffix(parent.virtual, suffix) {
+			continue // an ordinary table that is merely named so
+		}
+		for _, s := range shadows.suffixes {
+			if s == suffix && (cfg.virtual || shadows.byDefault) && cfg.tables.has(parent.name) {
+				return true, ""
+			}
+		}
+		return false, fmt.Sprintf("a shadow table of %s (%s)", parent.name, parent.virtual)
+	}
+	return true, ""
+}
+
+// shadowSuffixes are all shadow tables of the modules we know.
+var shadowSuffixes = map[string][]string{
+	"rtree":     {"node", "parent", "rowid"},
+	"rtree_i32": {"node", "parent", "rowid"},
+	"geopoly":   {"node", "parent", "rowid"},
+	"fts5":      {"config", "content", "data", "docsize", "idx"},
+	"fts4":      {"content", "docsize", "segdir", "segments", "stat"},
+	"fts3":      {"content", "docsize", "segdir", "segments", "stat"},
+}
+
+func isShadowSuffix(module, suffix string) bool {
+	for _, s := range shadowSuffixes[module] {
+		if s == suffix {
+			return true
+		}
+	}
+	return false
+}
+
+// usingModule finds the module's name behind the table's, which may be quoted
+// in any of SQLite's ways.
+var usingModule = regexp.MustCompile(`(?is)^\s*CREATE\s+VIRTUAL\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?` +
+	`(?:"(?:[^"]|"")*"|'(?:[^']|'')*'|` + "`(?:[^`]|``)*`" + `|\[[^\]]*\]|[^\s"'\x60\[]+)\s+USING\s+["'\x60\[]?(\w+)`)
+
+func moduleOf(sql string) string {
+	if m := usingModule.FindStringSubmatch(sql); m != nil {
+		return strings.ToLower(m[1])
+	}
+	return "unknown module"
+}

@@ -1,0 +1,82 @@
+package coopsqlite
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/coopsqlite/coopsqlite/internal/shim"
+)
+
+// token ends the statements of one connection that run with one context, and
+// no others. It is made once per connection and context, not per statement.
+type token struct {
+	*shim.Token
+	ctx   context.Context
+	stop  func() bool
+	fired atomic.Bool
+	users int
+}
+
+// watch returns the token of ctx, or nil if ctx cannot end.
+func (c *conn) watch(ctx context.Context) *token {
+	done := ctx.Done()
+	if done == nil {
+		return nil
+	}
+	if c.token != nil {
+		// Contexts with the same Done channel end together.
+		if c.token.ctx.Done() == done {
+			return c.token
+		}
+		c.unwatch(c.token)
+		c.token = nil
+	}
+	t := &token{ctx: ctx, users: 1}
+	if n := len(c.tokens); n > 0 {
+		t.Token = c.tokens[n-1]
+		c.tokens = c.tokens[:n-1]
+	} else {
+		t.Token = shim.NewToken()
+	}
+	t.stop = context.AfterFunc(ctx, func() {
+		t.Cancel()
+		t.fired.Store(true)
+	})
+	c.token = t
+	return t
+}
+
+// unwatch gives up one use of the token.
+func (c *conn) unwatch(t *token) {
+	if t == nil {
+		return
+	}
+	if t.users--; t.users > 0 {
+		return
+	}
+	if !t.stop() {
+		for !t.fired.Load() { // it is two stores long
+			runtime.Gosched()
+		}
+	}
+	t.Reset()
+	c.tokens = append(c.tokens, t.Token)
+}
+
+// start makes t what can end the statements that follow.
+func (c *conn) start(t *token) {
+	if t == nil {
+		c.sh.Watch(nil)
+		return
+	}
+	c.sh.Watch(t.Token)
+}
+
+// ended is the context's error, if that is what ended a statement.
+func (t *token) ended() error {
+	if t == nil {
+		return nil
+	}
+	return t.ctx.Err()
+}
