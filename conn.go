@@ -147,29 +147,24 @@ func (c *conn) execNext(ctx context.Context, s *statement, args []driver.NamedVa
 	return c.run(ctx, s, own)
 }
 
-// whichStatement adds the statement's place to an error in a text of several.
-// The error of SQLite stays what errors.As finds.
+// whichStatement adds the statement's place to SQLite's error in a text of
+// several. It stays a plain sqlite3.Error.
 func whichStatement(err error, n int, more bool) error {
 	if n == 1 && !more {
 		return err
 	}
-	return &scriptError{err, n}
+	return shim.Annotate(err, func(message string) string {
+		return fmt.Sprintf("%s (statement %d of the text; those before it were run, it and those after it were not)", message, n)
+	})
 }
 
-// scriptError is the error of one statement of several.
-type scriptError struct {
-	err error
-	n   int
-}
-
-func (e *scriptError) Error() string {
-	return fmt.Sprintf("%s (in statement %d of the text; those before it were run, those after it were not)", e.err, e.n)
-}
-func (e *scriptError) Unwrap() error { return e.err }
-
-// surplus refuses arguments that no statement had a parameter for.
+// surplus refuses arguments that no statement had a parameter for. Named ones
+// may be more than are used, as in mattn's driver.
 func surplus(args []driver.NamedValue, used int) error {
-	if used >= len(args) {
+	for used < len(args) && args[used].Name != "" {
+		used++
+	}
+	if used == len(args) {
 		return nil
 	}
 	return fmt.Errorf("sql: expected %d arguments, got %d", used, len(args))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
+
+	"github.com/coopsqlite/coopsqlite/internal/shim"
 )
 
 // Options are what a DSN cannot say. The zero value is fine.
@@ -79,9 +81,9 @@ func newConnector(ctx context.Context, cfg *config, options *Options) (*Connecto
 	c.own = own
 	c.store = &Store{own: own, connector: c}
 	c.driver = &Driver{options.Extensions, options.ConnectHook, options.Logger, c.store}
-	if cfg.path == "" && cfg.mode == modeMemory {
-		// Opened only to learn the driver, as instrumenting wrappers do; there
-		// is nothing to check.
+	if cfg.path == "" && cfg.mode == modeMemory || cfg.mode == modeReader {
+		// Either opened only to learn the driver, as instrumenting wrappers do,
+		// or a reader, which takes nothing: there is nothing to report yet.
 		return c, nil
 	}
 	first, err := c.takeOver(ctx)
@@ -283,14 +285,16 @@ func (c *Connector) describe(err error) error {
 	if c.own.path == "" {
 		return err
 	}
-	if hasCode(err, sqlite3.ErrReadonly) {
-		return fmt.Errorf("coopsqlite: store %s cannot be written by this user; open it with mode=ro to read: %w", c.own.path, err)
+	if hasCode(err, sqlite3.ErrNotADB) {
+		return fmt.Errorf("coopsqlite: store %s is not an SQLite database (or an encrypted one): %w", c.own.path, err)
 	}
-	var conflict *ConflictError
-	if errors.As(err, &conflict) {
-		return conflict
-	}
-	return fmt.Errorf("coopsqlite: store %s: %w", c.own.path, err)
+	return shim.Annotate(err, func(message string) string {
+		hint := ""
+		if hasCode(err, sqlite3.ErrReadonly) {
+			hint = " (this user may not write it; open it with mode=ro to read)"
+		}
+		return "coopsqlite: store " + c.own.path + ": " + message + hint
+	})
 }
 
 // exists reports whether the store's file was there before it was opened.

@@ -2,7 +2,6 @@ package coopsqlite
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -68,10 +67,9 @@ func (o *ownership) write(c *shim.Conn) error {
 // runs on the ownership's first connection, before anything else does. An
 // empty store stays empty; its first commit brings all this.
 func (c *conn) takeOver() error {
-	o := c.own
 	empty, err := c.isEmpty()
 	if err != nil {
-		return fmt.Errorf("coopsqlite: store %s: %w", o.name(), err)
+		return err
 	}
 	if empty {
 		c.cov.version.Store(0)
@@ -86,11 +84,7 @@ func (c *conn) takeOver() error {
 			c.rollback()
 		}
 	}
-	var conflict *ConflictError
-	if err == nil || errors.As(err, &conflict) {
-		return err
-	}
-	return fmt.Errorf("coopsqlite: store %s: taking ownership: %w", o.name(), err)
+	return shim.Annotate(err, func(message string) string { return "taking ownership: " + message })
 }
 
 func (c *conn) isEmpty() (bool, error) {

@@ -141,9 +141,11 @@ func join(ctx context.Context, cfg *config, logger *slog.Logger) (*ownership, er
 	case modeReader:
 		path, err := cfg.path, error(nil)
 		if path != "" && path != ":memory:" {
-			path, err = realPath(path)
+			if path, err = realPath(path); err != nil {
+				path = cfg.path // SQLite will say what is wrong with it
+			}
 		}
-		return &ownership{path: path, mode: modeReader, logger: logger, refs: 1}, err
+		return &ownership{path: path, mode: modeReader, logger: logger, refs: 1}, nil
 	case modeMemory:
 		return joinMemory(cfg, logger), nil
 	}

@@ -3,9 +3,9 @@ package coopsqlite_test
 import (
 	"context"
 	"database/sql"
+	"path/filepath"
 	"testing"
 	"time"
-	"path/filepath"
 
 	_ "github.com/coopsqlite/coopsqlite"
 	"github.com/stretchr/testify/require"

@@ -44,6 +44,18 @@ func withMessage(e sqlite3.Error, text string) error {
 	return fmt.Errorf("%w: %s", e, text)
 }
 
+// Annotate rewrites the message of an error of SQLite; other errors stay as
+// they are.
+func Annotate(err error, rewrite func(message string) string) error {
+	e, ok := err.(sqlite3.Error)
+	if !ok {
+		return err
+	}
+	plain := e
+	plain.SystemErrno = 0 // Error() appends it again
+	return withMessage(e, rewrite(plain.Error()))
+}
+
 // NewError makes an error as SQLite would have answered it.
 func NewError(code sqlite3.ErrNo, extended sqlite3.ErrNoExtended, text string) error {
 	return withMessage(sqlite3.Error{Code: code, ExtendedCode: extended}, text)
