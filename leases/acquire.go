@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coopsqlite/coopsqlite/internal/hint"
+	"github.com/coopsqlite/coopsqlite/leases/internal/sqltx"
 )
 
 const (
@@ -193,18 +194,25 @@ func (m *Manager) attempt(ctx context.Context, c claim, blind bool) (*Lease, vie
 func (m *Manager) look(ctx context.Context, c claim) (v view, err error) {
 	ctx, cancel := m.op(ctx)
 	defer cancel()
-	now, err := m.store.Peek(ctx)
+	err = m.store.Read(ctx, func(ctx context.Context, q sqltx.Querier) error {
+		now, err := m.store.Peek(ctx)
+		if err != nil {
+			return err
+		}
+		v = view{}
+		from := mathrand.IntN(len(c.names))
+		for i := range c.names {
+			r := reading{now: now}
+			r.row, _, err = m.table.get(ctx, q, m.table.read, c.names[(from+i)%len(c.names)])
+			if err != nil {
+				return err
+			}
+			v.add(r)
+		}
+		return nil
+	})
 	if err != nil {
 		return v, fmt.Errorf("leases: look at %s: %w", c.key.name, err)
-	}
-	from := mathrand.IntN(len(c.names))
-	for i := range c.names {
-		r := reading{now: now}
-		r.row, _, err = m.table.get(ctx, m.store.DB(), m.table.read, c.names[(from+i)%len(c.names)])
-		if err != nil {
-			return v, fmt.Errorf("leases: look at %s: %w", c.key.name, err)
-		}
-		v.add(r)
 	}
 	return v, nil
 }

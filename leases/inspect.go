@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/coopsqlite/coopsqlite/internal/hint"
+	"github.com/coopsqlite/coopsqlite/leases/internal/sqltx"
 )
 
 // pageRows is how many rows All reads at a time.
@@ -51,27 +52,30 @@ func (m *Manager) All(ctx context.Context, prefix string) iter.Seq2[Info, error]
 	}
 }
 
-func (m *Manager) pageOf(ctx context.Context, from string) ([]reading, error) {
+func (m *Manager) pageOf(ctx context.Context, from string) (page []reading, err error) {
 	ctx, cancel := m.op(ctx)
 	defer cancel()
-	now, err := m.store.Peek(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := m.store.DB().QueryContext(ctx, m.table.page, from, pageRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var page []reading
-	for rows.Next() {
-		r, err := scanRow(rows.Scan)
+	err = m.store.Read(ctx, func(ctx context.Context, q sqltx.Querier) error {
+		page = page[:0]
+		now, err := m.store.Peek(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		page = append(page, reading{row: r, found: true, now: now})
-	}
-	return page, rows.Err()
+		rows, err := q.QueryContext(ctx, m.table.page, from, pageRows)
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			r, err := scanRow(rows.Scan)
+			if err != nil {
+				return err
+			}
+			page = append(page, reading{row: r, found: true, now: now})
+		}
+		return rows.Err()
+	})
+	return page, err
 }
 
 // Break takes the lease of that name from whoever was granted it with that

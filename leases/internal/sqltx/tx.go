@@ -180,3 +180,14 @@ func Milliseconds(ctx context.Context) string {
 	}
 	return fmt.Sprintf("%dms", max(left.Milliseconds(), 1))
 }
+
+// Read runs fn on the pool, in no transaction, and starts over where a writer
+// was in the way: without WAL a reader meets them too.
+func (s *Store) Read(ctx context.Context, fn func(ctx context.Context, q Querier) error) error {
+	for attempt := 0; ; attempt++ {
+		err := fn(ctx, s.db)
+		if err == nil || !s.dialect.Retryable(err) || !pause(ctx, attempt) {
+			return err
+		}
+	}
+}
