@@ -40,6 +40,7 @@ func (r *Repository) findBy(ctx context.Context, q sqltx.Querier, where string, 
 		FROM {reservations} WHERE `+where), args...).
 		Scan(&f.id, &f.Scope, &f.Key, &f.fingerprint, &f.Payload, &f.State, &heldUntil, &created, &ended)
 	f.Created, f.Expires, f.Ended = time.Unix(0, created), unix(heldUntil), unix(ended)
+	f.Payload = orNil(f.Payload)
 	return f, err
 }
 

@@ -73,26 +73,25 @@ func (r *Repository) decide(ctx context.Context, what, scope, key string, want S
 // where it needs the stock, so nothing depends on when this runs; it keeps the
 // tables tidy. It leaves alone what becomes due while it works.
 func (r *Repository) ExpireHolds(ctx context.Context) (int, error) {
-	ended := 0
 	now, err := r.store.Peek(ctx)
-	for err == nil {
-		var ids []int64
-		ids, err = r.ids(ctx, r.store.DB(), `SELECT id FROM {reservations} WHERE state = 'held' AND held_until <= ? ORDER BY held_until LIMIT ?`,
+	if err != nil {
+		return 0, fmt.Errorf("reservations: expire holds: %w", err)
+	}
+	for ended := 0; ; {
+		ids, err := r.ids(ctx, r.store.DB(), `SELECT id FROM {reservations} WHERE state = 'held' AND held_until <= ? ORDER BY held_until LIMIT ?`,
 			now, sweepHolds)
-		if err == nil && len(ids) == 0 {
+		if err == nil {
+			var n int
+			n, err = r.expire(ctx, ids)
+			ended += n
+		}
+		if err != nil {
+			return ended, fmt.Errorf("reservations: expire holds: %w", err)
+		}
+		if len(ids) < sweepHolds {
 			return ended, nil
 		}
-		for _, id := range ids {
-			var done bool
-			if done, err = r.expireOne(ctx, id); err != nil {
-				break
-			}
-			if done {
-				ended++
-			}
-		}
 	}
-	return ended, fmt.Errorf("reservations: expire holds: %w", err)
 }
 
 // over returns some holds on the SKU that are over, if there are any.
@@ -101,13 +100,19 @@ func (r *Repository) over(ctx context.Context, tx sqltx.Querier, sku string, now
 		WHERE sku = ? AND held_until IS NOT NULL AND held_until <= ? ORDER BY held_until LIMIT ?`, sku, now, sweepHolds)
 }
 
-func (r *Repository) expire(ctx context.Context, ids []int64) error {
+// expire ends those of the holds that are still there and over, and returns how
+// many.
+func (r *Repository) expire(ctx context.Context, ids []int64) (ended int, err error) {
 	for _, id := range ids {
-		if _, err := r.expireOne(ctx, id); err != nil {
-			return fmt.Errorf("expire a hold: %w", err)
+		done, err := r.expireOne(ctx, id)
+		if err != nil {
+			return ended, err
+		}
+		if done {
+			ended++
 		}
 	}
-	return nil
+	return ended, nil
 }
 
 func (r *Repository) expireOne(ctx context.Context, id int64) (ended bool, err error) {

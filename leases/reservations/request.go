@@ -73,7 +73,7 @@ func (q Request) order() (order, error) {
 	if err != nil {
 		return order{}, err
 	}
-	q.Lines = lines
+	q.Lines, q.Payload = lines, orNil(q.Payload)
 	return order{Request: q, fingerprint: fingerprint(q)}, nil
 }
 
@@ -124,6 +124,14 @@ func fingerprint(q Request) []byte {
 	h.Write(q.Payload)
 	number(int(q.Hold))
 	return h.Sum([]byte{fingerprintVersion})
+}
+
+// orNil makes an empty payload nil: they are the same.
+func orNil(payload []byte) []byte {
+	if len(payload) == 0 {
+		return nil
+	}
+	return payload
 }
 
 func checkName(what, name string, least int) error {

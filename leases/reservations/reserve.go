@@ -29,7 +29,7 @@ func (r *Repository) Reserve(ctx context.Context, request Request) (Receipt, err
 		receipt, err := r.try(ctx, o)
 		over, sweep := errors.AsType[*holdsAreOver](err)
 		if sweep {
-			err = r.expire(ctx, over.ids)
+			_, err = r.expire(ctx, over.ids)
 		}
 		if err != nil {
 			return Receipt{}, fmt.Errorf("reservations: reserve %q: %w", request.Key, err)
@@ -143,6 +143,7 @@ func (r *Repository) replay(ctx context.Context, tx sqltx.Querier, o order) (Rec
 			return Receipt{}, err
 		}
 		if found.over(now) {
+			found.Lines = o.Lines
 			if err := r.end(ctx, tx, &found, Expired, now); err != nil {
 				return Receipt{}, err
 			}

@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/coopsqlite/coopsqlite/leases"
-	"github.com/coopsqlite/coopsqlite/leases/internal/testclock"
+	"github.com/coopsqlite/coopsqlite/leases/leasetest"
 	"github.com/coopsqlite/coopsqlite/leases/outbox"
 )
 
@@ -25,7 +25,7 @@ func Run(t *testing.T, dialect leases.Dialect, fresh func(t *testing.T) *sql.DB)
 	for _, test := range slices.Concat(appending, claiming, answering, dying, running, tidying) {
 		t.Run(test.name, func(t *testing.T) {
 			db := fresh(t)
-			s := &store{T: t, db: db, dialect: dialect, clock: testclock.New()}
+			s := &store{T: t, db: db, dialect: dialect, clock: leasetest.NewClock(time.Date(2024, 5, 17, 12, 0, 0, 0, time.UTC))}
 			s.box = s.open(s.clock)
 			test.run(s)
 		})
@@ -42,7 +42,7 @@ type store struct {
 	*testing.T
 	db      *sql.DB
 	dialect leases.Dialect
-	clock   *testclock.Clock
+	clock   *leasetest.Clock
 	box     *outbox.Outbox
 }
 
