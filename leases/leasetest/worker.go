@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -38,6 +39,36 @@ func Main() {
 type workerConfig struct {
 	Store Store
 	Owner string
+	// StopAt: the process stands still before its nth call to the database.
+	StopAt int `json:",omitempty"`
+	// StopAtCommitOf: before it commits the first transaction with a
+	// statement that begins like this.
+	StopAtCommitOf string `json:",omitempty"`
+}
+
+// stopped is the ID of the message that a process stands still.
+const stopped = -1
+
+// open opens the store, with the stops that are wanted; stop is called at
+// one and does not return.
+func (c workerConfig) open(stop func()) (*sql.DB, error) {
+	if c.StopAt == 0 && c.StopAtCommitOf == "" {
+		return sql.Open(c.Store.Driver, c.Store.DSN)
+	}
+	var mu sync.Mutex
+	calls, armed := 0, false
+	return openWithSteps(c.Store.Driver, c.Store.DSN, func(call string) {
+		mu.Lock()
+		calls++
+		if c.StopAtCommitOf != "" && strings.HasPrefix(call, c.StopAtCommitOf) {
+			armed = true
+		}
+		now := calls == c.StopAt || armed && call == "COMMIT"
+		mu.Unlock()
+		if now {
+			stop()
+		}
+	})
 }
 
 // work answers requests, each in a goroutine of its own, until there are no
@@ -47,7 +78,17 @@ func work(config string, requests io.Reader, responses io.Writer) error {
 	if err := json.Unmarshal([]byte(config), &c); err != nil {
 		return err
 	}
-	db, err := sql.Open(c.Store.Driver, c.Store.DSN)
+	var mu sync.Mutex
+	out := json.NewEncoder(responses)
+	answer := func(r response) {
+		mu.Lock()
+		defer mu.Unlock()
+		_ = out.Encode(r) // the reader is gone only when this process is to go
+	}
+	db, err := c.open(func() {
+		answer(response{ID: stopped})
+		select {}
+	})
 	if err != nil {
 		return err
 	}
@@ -56,12 +97,8 @@ func work(config string, requests io.Reader, responses io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var mu sync.Mutex
-	out := json.NewEncoder(responses)
 	in := json.NewDecoder(requests)
-	if err := out.Encode(response{}); err != nil { // ready
-		return err
-	}
+	answer(response{}) // ready
 	for {
 		var q request
 		if err := in.Decode(&q); err == io.EOF {
@@ -69,12 +106,7 @@ func work(config string, requests io.Reader, responses io.Writer) error {
 		} else if err != nil {
 			return err
 		}
-		go func() {
-			r := s.serve(q)
-			mu.Lock()
-			defer mu.Unlock()
-			_ = out.Encode(r) // the reader is gone only when this process is to go
-		}()
+		go func() { answer(s.serve(q)) }()
 	}
 }
 
@@ -86,14 +118,24 @@ type Worker struct {
 	// Process is the worker's process, to stop and to kill; nil if it lives in
 	// this one.
 	Process *os.Process
+	stopped <-chan struct{} // closed when it stands still, as configured
+	kill    func()
 	call    func(request) (response, error)
 }
+
+// Kill ends the worker's process with SIGKILL and waits for its end.
+func (w *Worker) Kill() { w.kill() }
 
 // StartWorker starts a worker as a process of its own. The test binary's
 // TestMain must call [Main]. It is killed when the test ends.
 func StartWorker(t *testing.T, s Store, owner string) *Worker {
 	t.Helper()
-	config, err := json.Marshal(workerConfig{s, owner})
+	return startWorker(t, workerConfig{Store: s, Owner: owner})
+}
+
+func startWorker(t *testing.T, c workerConfig) *Worker {
+	t.Helper()
+	config, err := json.Marshal(c)
 	require.NoError(t, err)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), workerEnv+"="+string(config))
@@ -103,17 +145,21 @@ func StartWorker(t *testing.T, s Store, owner string) *Worker {
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	c := &client{in: json.NewEncoder(in), waiting: map[int]chan response{}, gone: make(chan struct{})}
-	decoder := json.NewDecoder(bufio.NewReader(out))
-	var ready response
-	require.NoError(t, decoder.Decode(&ready), "worker %s did not start", owner)
-	go c.receive(decoder)
-	t.Cleanup(func() {
+	kill := sync.OnceFunc(func() {
 		_ = in.Close()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return &Worker{t: t, Owner: owner, Process: cmd.Process, call: c.call}
+	t.Cleanup(kill)
+	cl := &client{in: json.NewEncoder(in), waiting: map[int]chan response{}, gone: make(chan struct{}), stopped: make(chan struct{})}
+	decoder := json.NewDecoder(bufio.NewReader(out))
+	var first response
+	require.NoError(t, decoder.Decode(&first), "worker %s did not start", c.Owner)
+	if first.ID == stopped {
+		close(cl.stopped)
+	}
+	go cl.receive(decoder)
+	return &Worker{t: t, Owner: c.Owner, Process: cmd.Process, stopped: cl.stopped, kill: kill, call: cl.call}
 }
 
 // client is this side of a process worker.
@@ -123,6 +169,7 @@ type client struct {
 	last    int
 	waiting map[int]chan response
 	gone    chan struct{}
+	stopped chan struct{}
 }
 
 func (c *client) receive(decoder *json.Decoder) {
@@ -131,6 +178,10 @@ func (c *client) receive(decoder *json.Decoder) {
 		var r response
 		if decoder.Decode(&r) != nil {
 			return
+		}
+		if r.ID == stopped {
+			close(c.stopped)
+			continue
 		}
 		c.mu.Lock()
 		answer := c.waiting[r.ID]
