@@ -1,0 +1,44 @@
+package outbox_test
+
+import (
+	"database/sql"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	_ "modernc.org/sqlite"
+
+	"github.com/coopsqlite/coopsqlite/compat/pgtest"
+	"github.com/coopsqlite/coopsqlite/leases"
+	"github.com/coopsqlite/coopsqlite/leases/outbox/outboxtest"
+)
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
+func TestOutboxKeepsItsPromisesOnPostgreSQL(t *testing.T) {
+	outboxtest.Run(t, leases.Postgres, postgres)
+}
+
+func TestOutboxKeepsItsPromisesOnModernc(t *testing.T) {
+	outboxtest.Run(t, leases.SQLite, modernc)
+}
+
+// postgres is a pool on a new database of a real server.
+func postgres(t *testing.T) *sql.DB {
+	return open(t, pgtest.Driver, pgtest.Database(t))
+}
+
+// modernc is a pool on a new file through the driver without cgo, whose
+// transactions begin deferred.
+func modernc(t *testing.T) *sql.DB {
+	return open(t, "sqlite", "file:"+filepath.Join(t.TempDir(), "store.db")+"?_pragma=journal_mode(wal)&_pragma=busy_timeout(10000)&_pragma=synchronous(normal)")
+}
+
+func open(t *testing.T, driver, dsn string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
+}
