@@ -8,15 +8,31 @@ import (
 	_ "github.com/mattn/go-sqlite3"
 	"github.com/stretchr/testify/require"
 
+	_ "github.com/coopsqlite/coopsqlite"
 	"github.com/coopsqlite/coopsqlite/leases"
 	"github.com/coopsqlite/coopsqlite/leases/outbox/outboxtest"
 )
 
 func TestOutboxKeepsItsPromisesOnAnySQLiteDriver(t *testing.T) {
 	outboxtest.Run(t, leases.SQLite, func(t *testing.T) *sql.DB {
-		db, err := sql.Open("sqlite3", "file:"+filepath.Join(t.TempDir(), "store.db")+"?_journal_mode=WAL&_busy_timeout=10000&_txlock=immediate&_synchronous=NORMAL")
-		require.NoError(t, err)
-		t.Cleanup(func() { require.NoError(t, db.Close()) })
-		return db
+		return open(t, "sqlite3", "")
 	})
+}
+
+func TestOutboxKeepsItsPromisesOnCoopSQLite(t *testing.T) {
+	for _, owner := range []string{"exclusive", "process", "shared"} {
+		t.Run(owner, func(t *testing.T) {
+			outboxtest.Run(t, leases.SQLite, func(t *testing.T) *sql.DB {
+				return open(t, "coopsqlite", "&_coop_owner="+owner)
+			})
+		})
+	}
+}
+
+func open(t *testing.T, driver, more string) *sql.DB {
+	t.Helper()
+	db, err := sql.Open(driver, "file:"+filepath.Join(t.TempDir(), "store.db")+"?_journal_mode=WAL&_busy_timeout=10000&_synchronous=NORMAL"+more)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, db.Close()) })
+	return db
 }
