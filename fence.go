@@ -3,6 +3,7 @@ package coopsqlite
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -78,10 +79,12 @@ func (c *conn) takeOver() error {
 	// Not checked against the fence: this is where the fence changes hands.
 	if _, err = c.sh.Begin(shim.BeginImmediate, false); err == nil {
 		if err = c.claim(); err == nil {
-			err = c.commit()
+			err = c.sh.End(shim.Commit)
 		}
 		if err != nil {
 			c.rollback()
+		} else {
+			c.record()
 		}
 	}
 	return shim.Annotate(err, func(message string) string { return "taking ownership: " + message })
@@ -93,48 +96,65 @@ func (c *conn) isEmpty() (bool, error) {
 }
 
 // claim writes coop_owner in the open transaction, or, as a member of a shared
-// group that exists, adopts what is there.
+// group that exists, adopts what is there, and completes the fences.
 func (c *conn) claim() error {
-	o := c.own
 	s, err := readSchema(c.sh, c.cfg)
 	if err != nil {
 		return err
 	}
-	if s.owner {
-		row, err := readOwner(c.sh)
-		if err != nil {
+	adopted, err := c.succeed(s)
+	if err != nil {
+		return err
+	}
+	if !adopted && s.owner {
+		if err := c.own.write(c.sh); err != nil {
 			return err
 		}
-		if row != nil {
-			if o.mode == modeShared && row.mode == modeShared {
-				return c.adopt(row)
-			}
-			o.epoch.Store(row.epoch + 1)
-		}
-		// An older owner's fence, of any form, refuses to be taken over.
-		for _, f := range s.fences {
-			if f.table == ownerTable {
-				if err := c.sh.Exec(dropTrigger(f.name)); err != nil {
-					return err
-				}
-			}
-		}
-		if row == nil || !ownerHasColumns(c.sh) {
-			if err := c.sh.Exec("DROP TABLE main.coop_owner"); err != nil {
-				return err
-			}
-			s.owner = false
-		}
 	}
+	return c.complete(s)
+}
+
+// succeed counts the epoch of the owner before up, and makes its coop_owner
+// ready to be written. A member of a shared group adopts that group's instead.
+func (c *conn) succeed(s *schema) (adopted bool, err error) {
 	if !s.owner {
-		if !c.cfg.fence {
-			return nil
-		}
-		if err := c.sh.Exec(ownerSQL); err != nil {
-			return err
+		return false, nil
+	}
+	if !ownerHasColumns(c.sh) {
+		return false, c.dropOwner(s) // not of our making
+	}
+	row, err := readOwner(c.sh)
+	if err != nil {
+		return false, err
+	}
+	if row == nil {
+		return false, c.dropOwner(s)
+	}
+	if c.own.mode == modeShared && row.mode == modeShared {
+		return true, c.adopt(row)
+	}
+	c.own.epoch.Store(row.epoch + 1)
+	// An older owner's fence of any other form refuses to be taken over.
+	for _, f := range s.byName[ownerTable].have {
+		if !slices.Contains(ownerFences[:], f) {
+			if err := c.sh.Exec(dropTrigger(f.name)); err != nil {
+				return false, err
+			}
+			s.forget(f)
 		}
 	}
-	return o.write(c.sh)
+	return false, nil
+}
+
+// dropOwner makes way for a coop_owner of our own.
+func (c *conn) dropOwner(s *schema) error {
+	for _, f := range s.byName[ownerTable].have {
+		s.forget(f)
+	}
+	s.owner = false
+	s.tables = slices.DeleteFunc(s.tables, func(t *table) bool { return t.name == ownerTable })
+	delete(s.byName, ownerTable)
+	return c.sh.Exec("DROP TABLE main.coop_owner")
 }
 
 // ownerHasColumns reports whether coop_owner is of our making.
@@ -221,6 +241,11 @@ func (c *conn) cover() error {
 	if err != nil {
 		return err
 	}
+	return c.complete(s)
+}
+
+// complete does cover's work on a schema that has just been read.
+func (c *conn) complete(s *schema) error {
 	if !s.owner && c.cfg.fence {
 		if len(s.tables) == 0 {
 			return c.covered() // still empty
@@ -232,8 +257,7 @@ func (c *conn) cover() error {
 			return err
 		}
 		s.owner = true
-		t := &table{name: ownerTable, tracked: true}
-		s.tables = append(s.tables, t)
+		s.tables = append(s.tables, &table{name: ownerTable, tracked: true})
 	}
 	if s.owner {
 		c.pendingOwner = true

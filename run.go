@@ -225,8 +225,15 @@ func (c *conn) endOfTx(err error) {
 	}
 }
 
-// committed records what a commit made true.
+// committed records what a commit made true, and tells those who wait for one.
 func (c *conn) committed() {
+	c.record()
+	c.own.counters.commits.Add(1)
+	c.own.commits.fire()
+}
+
+// record keeps what cover found, now that it is committed.
+func (c *conn) record() {
 	if c.pending {
 		c.cov.version.Store(c.pendingVersion)
 		c.pending = false
@@ -235,8 +242,6 @@ func (c *conn) committed() {
 		c.cov.persisted.Store(true)
 		c.pendingOwner = false
 	}
-	c.own.counters.commits.Add(1)
-	c.own.commits.fire()
 }
 
 // beforeCommit completes the fences if the transaction has changed the schema

@@ -3,6 +3,7 @@ package coopsqlite
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/coopsqlite/coopsqlite/internal/shim"
@@ -61,6 +62,11 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 		}
 	}
 	return s, nil
+}
+
+// forget takes out a fence that has been dropped.
+func (s *schema) forget(f trigger) {
+	s.fences = slices.DeleteFunc(s.fences, func(other trigger) bool { return other == f })
 }
 
 // classify decides whether the table is tracked.

@@ -39,6 +39,9 @@ func fenceTriggers(table string, bothArms bool) [len(operations)]trigger {
 	return out
 }
 
+// ownerFences are coop_owner's.
+var ownerFences = fenceTriggers(ownerTable, false)
+
 // triggerSQL is the text that sqlite_schema keeps of a trigger of ours. SQLite
 // writes the quoted table name the same way when the table is renamed.
 func triggerSQL(name, when, op, table, body string) string {
