@@ -1,0 +1,38 @@
+# The development commands. `make test` is what .ci/run calls.
+
+GO ?= go
+# A hanging test must not hang the machine that runs it.
+TIMEOUT ?= 15m
+FUZZTIME ?= 10s
+
+# The nested modules hold what needs more than SQLite: compat the real tools
+# and PostgreSQL, bench the peers.
+.PHONY: test test-root test-compat bench bench-all fuzz fmt
+
+test: test-root test-compat
+
+test-root:
+	$(GO) vet ./...
+	$(GO) test -race -timeout $(TIMEOUT) ./...
+
+test-compat:
+	cd compat && $(GO) vet ./... && $(GO) test -race -timeout $(TIMEOUT) ./...
+
+# The budgets of the README; bench-all adds the slow ones.
+bench:
+	$(MAKE) -C bench bench
+
+bench-all:
+	$(MAKE) -C bench bench-all
+
+# A short run of every fuzz target. Go fuzzes one target at a time.
+fuzz:
+	@set -e; for package in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$package | grep '^Fuzz' || true); do \
+	    echo "$$package $$target"; \
+	    $(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$package; \
+	  done; \
+	done
+
+fmt:
+	gofmt -l -w .
