@@ -57,7 +57,7 @@ func (c workerConfig) open(stop func()) (*sql.DB, error) {
 	}
 	var mu sync.Mutex
 	calls, armed := 0, false
-	return openWithSteps(c.Store.Driver, c.Store.DSN, func(call string) {
+	return OpenObserved(c.Store.Driver, c.Store.DSN, func(call string) {
 		mu.Lock()
 		calls++
 		if c.StopAtCommitOf != "" && strings.HasPrefix(call, c.StopAtCommitOf) {
@@ -68,7 +68,7 @@ func (c workerConfig) open(stop func()) (*sql.DB, error) {
 		if now {
 			stop()
 		}
-	})
+	}, nil)
 }
 
 // work answers requests, each in a goroutine of its own, until there are no
