@@ -1,0 +1,109 @@
+package outboxtest
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"testing"
+	"time"
+
+	_ "github.com/mattn/go-sqlite3" // what a relay's process may be told to use
+	"github.com/stretchr/testify/require"
+
+	"github.com/coopsqlite/coopsqlite/leases/leasetest"
+	"github.com/coopsqlite/coopsqlite/leases/outbox"
+)
+
+// relayEnv carries the configuration of a relay's process.
+const relayEnv = "OUTBOXTEST_RELAY"
+
+type relayConfig struct {
+	Store leasetest.Store
+	URL   string // of the consumer
+}
+
+// Main is for TestMain of a test that kills relays: in a process that the test
+// started it is a relay and never returns, in any other it does nothing.
+func Main() {
+	config := os.Getenv(relayEnv)
+	if config == "" {
+		return
+	}
+	if err := relayForEver(config); err != nil {
+		fmt.Fprintln(os.Stderr, "outboxtest relay:", err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+func relayForEver(config string) error {
+	var c relayConfig
+	if err := json.Unmarshal([]byte(config), &c); err != nil {
+		return err
+	}
+	db, err := sql.Open(c.Store.Driver, c.Store.DSN)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	box, err := outbox.New(db, &outbox.Options{Dialect: c.Store.Dialect})
+	if err != nil {
+		return err
+	}
+	relay, err := box.Relay(&outbox.RelayOptions{
+		Batch: 4, Workers: 3, MaxAttempts: 1 << 20,
+		Lease: 200 * time.Millisecond, Timeout: time.Second, Poll: 5 * time.Millisecond,
+		Backoff: func(int) time.Duration { return time.Millisecond },
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	return relay.Run(context.Background(), func(ctx context.Context, d outbox.Delivery) error {
+		return post(ctx, c.URL, d)
+	})
+}
+
+// post delivers by HTTP. Any answer but success is a failure.
+func post(ctx context.Context, url string, d outbox.Delivery) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(d.Payload))
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Event-Id", strconv.FormatInt(d.ID, 10))
+	request.Header.Set("Aggregate", d.AggregateID)
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		return fmt.Errorf("consumer answered %s", response.Status)
+	}
+	return nil
+}
+
+// startRelay starts a relay as a process of its own, and returns when it works.
+func startRelay(t testing.TB, store leasetest.Store, url string) *exec.Cmd {
+	t.Helper()
+	config, err := json.Marshal(relayConfig{store, url})
+	require.NoError(t, err)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), relayEnv+"="+string(config))
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	require.NoError(t, err, "the relay did not start")
+	require.Equal(t, "ready\n", line)
+	return cmd
+}
