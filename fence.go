@@ -11,7 +11,9 @@ import (
 )
 
 // ownerSQL makes the table that names the present ownership. It is not STRICT:
-// a program with an older SQLite must still be able to read the store.
+// a program with an older SQLite must still be able to read the store. WITHOUT
+// ROWID keeps its row from a user's update hook
+// (https://sqlite.org/c3ref/update_hook.html).
 const ownerSQL = `CREATE TABLE main.coop_owner(
  id INTEGER PRIMARY KEY CHECK (id = 1),
  epoch INTEGER NOT NULL,
@@ -23,7 +25,7 @@ const ownerSQL = `CREATE TABLE main.coop_owner(
  pid INTEGER NOT NULL,
  app TEXT NOT NULL,
  acquired_at INTEGER NOT NULL
-)`
+) WITHOUT ROWID`
 
 // ownerRow is what coop_owner says.
 type ownerRow struct {
