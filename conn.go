@@ -263,6 +263,9 @@ func (c *conn) Close() error {
 		c.unwatch(c.token)
 		c.token = nil
 	}
+	if c.connector.wrapped && closedWithPool() {
+		return errors.Join(c.destroy(), c.connector.Close())
+	}
 	if !c.dirty && !c.alone && c.openWrites == 0 && c.connector.park(c) {
 		return nil
 	}

@@ -31,6 +31,7 @@ type Connector struct {
 	store   *Store
 	driver  *Driver
 	actor   *metadata // of _coop_actor, or nil
+	wrapped bool      // by something that may not pass Close on
 
 	mu     sync.Mutex
 	parked []*conn // last in, first out

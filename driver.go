@@ -52,6 +52,7 @@ func (d *Driver) OpenConnector(dsn string) (driver.Connector, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.wrapped = !openedBySQL()
 	return c, nil
 }
 
