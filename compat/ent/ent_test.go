@@ -69,7 +69,6 @@ func TestConstraintErrorsAreRecognised(t *testing.T) {
 }
 
 func TestTransactionsCommitAndRollBack(t *testing.T) {
-	harness.NeedsDriver(t)
 	client, db, path := open(t)
 	ctx := t.Context()
 	tx, err := client.Tx(ctx)

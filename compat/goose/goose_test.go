@@ -133,7 +133,6 @@ func TestMigrationsRunWhileTheServicesPoolIsOpen(t *testing.T) {
 // A deploy log needs to say why the migration did not run and who is in the
 // way.
 func TestMigrationsAreRefusedWhileAnotherProcessOwnsTheStore(t *testing.T) {
-	harness.NeedsDriver(t)
 	path := harness.Path(t)
 	stop := harness.AnotherOwner(t, harness.DSN(path, "_coop_app", "old-release"))
 	db, err := sql.Open(harness.Driver, harness.DSN(path))
@@ -176,7 +175,6 @@ func TestGoMigrationBehindAOneConnectionPoolEndsWithItsContext(t *testing.T) {
 // A Go migration that writes through the pool while goose's own transaction is
 // open waits for itself; the error says where that transaction was begun.
 func TestMigrationThatWaitsForItselfIsToldByWhom(t *testing.T) {
-	harness.NeedsDriver(t)
 	path := harness.Path(t)
 	db := harness.Open(t, harness.DSN(path, "_busy_timeout", "100"))
 	p, err := goose.NewProvider(goose.DialectSQLite3, db, nil, goose.WithGoMigrations(goose.NewGoMigration(1,

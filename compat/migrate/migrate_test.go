@@ -96,7 +96,6 @@ func TestByURLBesideTheServicesPool(t *testing.T) {
 }
 
 func TestByURLIsRefusedWhileAnotherProcessOwnsTheStore(t *testing.T) {
-	harness.NeedsDriver(t)
 	path := harness.Path(t)
 	stop := harness.AnotherOwner(t, harness.DSN(path, "_coop_app", "old-release"))
 	_, err := migrate.NewWithSourceInstance("iofs", source(t), "coopsqlite://"+path)

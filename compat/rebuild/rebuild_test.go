@@ -122,26 +122,36 @@ var ways = map[string]func(t *testing.T, conn *sql.Conn, script []string){
 func TestRebuildLeavesEveryTableFencedAndEveryRowInPlace(t *testing.T) {
 	for scriptName, script := range scripts {
 		for wayName, run := range ways {
-			t.Run(scriptName+"/"+wayName, func(t *testing.T) {
-				path := harness.Path(t)
-				db := harness.Open(t, harness.DSN(path))
-				harness.Exec(t, db, before...)
-				conn, err := db.Conn(t.Context())
-				require.NoError(t, err)
-				run(t, conn, script)
-				require.NoError(t, conn.Close())
-
-				harness.Exec(t, db, "INSERT INTO users (name, email) VALUES ('eve', 'e@example.org')",
-					"UPDATE users SET name = 'EVE' WHERE email IS NOT NULL", "INSERT INTO posts (user_id) VALUES (2)", "DELETE FROM posts WHERE user_id = 2")
-				var names, titles string
-				require.NoError(t, db.QueryRow("SELECT group_concat(name) FROM (SELECT name FROM users ORDER BY rowid)").Scan(&names))
-				require.Equal(t, "ada,bob,EVE", names)
-				require.NoError(t, db.QueryRow("SELECT group_concat(title, '|') FROM posts").Scan(&titles))
-				require.Equal(t, "untitled; for now|untitled; for now", titles)
-				harness.Guarded(t, db, path)
-			})
+			for _, changes := range []string{"off", "*"} {
+				t.Run(scriptName+"/"+wayName+"/changes "+changes, func(t *testing.T) {
+					path := harness.Path(t)
+					db := harness.Open(t, harness.DSN(path, "_coop_changes", changes))
+					harness.Exec(t, db, before...)
+					conn, err := db.Conn(t.Context())
+					require.NoError(t, err)
+					run(t, conn, script)
+					require.NoError(t, conn.Close())
+					requireWhole(t, db)
+					harness.Guarded(t, db, path)
+				})
+			}
 		}
 	}
+}
+
+// requireWhole writes to the rebuilt tables and looks at what is in them.
+func requireWhole(t *testing.T, db *sql.DB) {
+	t.Helper()
+	harness.Exec(t, db,
+		"INSERT INTO users (name, email) VALUES ('eve', 'e@example.org')",
+		"UPDATE users SET name = 'EVE' WHERE email IS NOT NULL",
+		"INSERT INTO posts (user_id) VALUES (2)",
+		"DELETE FROM posts WHERE user_id = 2")
+	var names, titles string
+	require.NoError(t, db.QueryRow("SELECT group_concat(name) FROM (SELECT name FROM users ORDER BY rowid)").Scan(&names))
+	require.Equal(t, "ada,bob,EVE", names)
+	require.NoError(t, db.QueryRow("SELECT group_concat(title, '|') FROM posts").Scan(&titles))
+	require.Equal(t, "untitled; for now|untitled; for now", titles)
 }
 
 func TestRebuildThatIsRolledBackLeavesTheOldTableFenced(t *testing.T) {
@@ -163,6 +173,42 @@ func TestRebuildThatIsRolledBackLeavesTheOldTableFenced(t *testing.T) {
 	require.NoError(t, db.QueryRow("SELECT count(name) FROM users").Scan(&n))
 	require.Equal(t, 2, n)
 	harness.Guarded(t, db, path)
+}
+
+// Whatever a user renames or drops, the driver's own triggers do not stand in
+// the way, with change tracking on neither.
+func TestRenamesAndDropsOfAnythingWork(t *testing.T) {
+	for _, changes := range []string{"off", "*"} {
+		t.Run("changes "+changes, func(t *testing.T) {
+			path := harness.Path(t)
+			db := harness.Open(t, harness.DSN(path, "_coop_changes", changes))
+			harness.Exec(t, db, before...)
+			harness.Exec(t, db,
+				"CREATE TABLE tags (name TEXT PRIMARY KEY, color TEXT, weight REAL) WITHOUT ROWID",
+				"CREATE VIEW titles AS SELECT title FROM posts",
+				"INSERT INTO tags VALUES ('go', 'blue', 1)",
+				"ALTER TABLE tags RENAME COLUMN name TO label",
+				"ALTER TABLE tags DROP COLUMN color",
+				"ALTER TABLE tags RENAME TO labels",
+				`ALTER TABLE labels RENAME COLUMN label TO "odd ""name; here"`,
+				`ALTER TABLE labels RENAME TO "order; by"`,
+				`UPDATE "order; by" SET weight = 2`,
+				"DROP TRIGGER posts_titled",
+				"DROP INDEX users_name",
+				"ALTER TABLE posts RENAME COLUMN title TO heading",
+				"DROP VIEW titles",
+				"PRAGMA foreign_keys = off",
+				"DROP TABLE users",
+				"ALTER TABLE posts RENAME TO users",
+				"INSERT INTO users (user_id, heading) VALUES (7, 'seven')",
+				"DELETE FROM users WHERE user_id < 3",
+			)
+			var heading string
+			require.NoError(t, db.QueryRow("SELECT heading FROM users").Scan(&heading))
+			require.Equal(t, "seven", heading)
+			harness.Guarded(t, db, path)
+		})
+	}
 }
 
 // A dump has its triggers with semicolons inside, and is loaded in one go.

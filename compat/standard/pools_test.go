@@ -84,7 +84,6 @@ func TestWriterPoolAndReaderPool(t *testing.T) {
 }
 
 func TestSecondPoolOnAnOwnedStoreIsRefusedAndNamesTheHolder(t *testing.T) {
-	harness.NeedsDriver(t)
 	path := harness.Path(t)
 	db := harness.Open(t, harness.DSN(path, "_coop_app", "billing"))
 	harness.Exec(t, db, "CREATE TABLE foo (id INTEGER PRIMARY KEY)")
@@ -179,7 +178,6 @@ func TestOneConnectionPoolAnswersWhoAsksForASecondOne(t *testing.T) {
 // The same, where the pool has a connection to give but the first one holds a
 // write transaction: the error names who holds it.
 func TestWriterBehindAnOpenTransactionIsToldWhoHoldsIt(t *testing.T) {
-	harness.NeedsDriver(t)
 	path := harness.Path(t)
 	db := harness.Open(t, harness.DSN(path, "_busy_timeout", "100"))
 	harness.Exec(t, db, "CREATE TABLE foo (id INTEGER PRIMARY KEY)")

@@ -213,7 +213,6 @@ func TestSeveralStatementsInOneExec(t *testing.T) {
 }
 
 func TestPoolUnderLoadLosesNoWriteAndIsNeverBusy(t *testing.T) {
-	harness.NeedsDriver(t)
 	db, path := open(t, "CREATE TABLE foo (id INTEGER PRIMARY KEY, n INT NOT NULL)", "INSERT INTO foo VALUES (1, 0)")
 	const workers, each = 32, 50
 	failed := make(chan error, 2*workers)
