@@ -2,7 +2,6 @@ package reservations_test
 
 import (
 	"database/sql"
-	"path/filepath"
 	"testing"
 
 	_ "github.com/mattn/go-sqlite3"
@@ -31,7 +30,7 @@ func TestReservationsKeepTheirPromisesOnCoopSQLite(t *testing.T) {
 
 func open(t *testing.T, driver, more string) *sql.DB {
 	t.Helper()
-	db, err := sql.Open(driver, "file:"+filepath.Join(t.TempDir(), "store.db")+"?_journal_mode=WAL&_busy_timeout=10000&_synchronous=NORMAL"+more)
+	db, err := sql.Open(driver, storeDSN(t)+more)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, db.Close()) })
 	return db

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/coopsqlite/coopsqlite/leases/leasetest"
@@ -34,10 +35,12 @@ func RunKills(t *testing.T, store leasetest.Store, kills int) {
 	for range slots {
 		wg.Go(func() {
 			for left.Add(-1) >= 0 {
-				relay := startRelay(t, store, c.url())
+				relay, err := startRelay(store, c.url())
+				if !assert.NoError(t, err) {
+					return
+				}
 				time.Sleep(time.Duration(rand.IntN(25_000)) * time.Microsecond)
-				_ = relay.Process.Kill()
-				_ = relay.Wait()
+				assert.True(t, kill(relay), "the relay ended by itself")
 			}
 		})
 	}
@@ -65,7 +68,9 @@ func RunKills(t *testing.T, store leasetest.Store, kills int) {
 		case <-time.After(time.Duration(rand.IntN(10_000)) * time.Microsecond):
 		}
 	}
-	last := startRelay(t, store, c.url())
+	last, err := startRelay(store, c.url())
+	require.NoError(t, err)
+	defer kill(last)
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		backlog, err := box.Backlog(t.Context())
 		require.NoError(t, err)
@@ -74,8 +79,6 @@ func RunKills(t *testing.T, store leasetest.Store, kills int) {
 		}
 		require.True(t, time.Now().Before(end), "still to be delivered: %+v", backlog)
 	}
-	_ = last.Process.Kill()
-	_ = last.Wait()
 
 	total, calls := c.count()
 	require.Equal(t, committed, total, "events delivered")

@@ -11,11 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"testing"
 	"time"
-
-	_ "github.com/mattn/go-sqlite3" // what a relay's process may be told to use
-	"github.com/stretchr/testify/require"
 
 	"github.com/coopsqlite/coopsqlite/leases/leasetest"
 	"github.com/coopsqlite/coopsqlite/leases/outbox"
@@ -91,19 +87,31 @@ func post(ctx context.Context, url string, d outbox.Delivery) error {
 }
 
 // startRelay starts a relay as a process of its own, and returns when it works.
-func startRelay(t testing.TB, store leasetest.Store, url string) *exec.Cmd {
-	t.Helper()
+func startRelay(store leasetest.Store, url string) (*exec.Cmd, error) {
 	config, err := json.Marshal(relayConfig{store, url})
-	require.NoError(t, err)
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), relayEnv+"="+string(config))
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err, "the relay did not start")
-	require.Equal(t, "ready\n", line)
-	return cmd
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it says that it is ready
+		_ = cmd.Process.Kill()
+		return nil, fmt.Errorf("relay did not start: %w, %w", err, cmd.Wait())
+	}
+	return cmd, nil
+}
+
+// kill kills the relay, and reports whether it was still there.
+func kill(relay *exec.Cmd) bool {
+	_ = relay.Process.Kill()
+	_ = relay.Wait()
+	return relay.ProcessState.ExitCode() == -1 // ended by a signal
 }
