@@ -11,8 +11,8 @@ import (
 
 // OpenObserved is sql.Open with step in between: it is called before each call
 // to the database, with the statement's text, BEGIN or COMMIT, and may take
-// its time. An error from after, if it is not nil, takes the place of a COMMIT's
-// answer.
+// its time. after is called after each COMMIT that succeeded, and its error, if
+// there is one, takes the place of the answer. Either may be nil.
 func OpenObserved(driverName, dsn string, step func(call string), after func(call string) error) (*sql.DB, error) {
 	probe, err := sql.Open(driverName, "")
 	if err != nil {
@@ -27,6 +27,9 @@ func OpenObserved(driverName, dsn string, step func(call string), after func(cal
 		if inner, err = d.OpenConnector(dsn); err != nil {
 			return nil, err
 		}
+	}
+	if step == nil {
+		step = func(string) {}
 	}
 	if after == nil {
 		after = func(string) error { return nil }
