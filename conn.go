@@ -21,7 +21,7 @@ type conn struct {
 	own       *ownership
 	source    *sqlite3.SQLiteConn // mattn's connection, on which reads run
 	sh        *shim.Conn
-	cov       *coverage
+	cov       *coverState
 	cache     *stmtCache
 	args      shim.Args
 	gate      *gate
@@ -46,6 +46,9 @@ type conn struct {
 	pendingVersion int64
 	pendingOwner   bool
 	lifted         map[string]bool // tables whose fences Bulk has taken away
+
+	inSession bool    // a transaction of Write or Bulk is open
+	live      []*rows // that are open in it
 
 	authorizerLost bool
 	dirty          bool // not as it was opened: never parked
@@ -72,7 +75,7 @@ func newConn(c *Connector, source *sqlite3.SQLiteConn) (*conn, error) {
 	}
 	if c.own.mode == modeMemory && c.own.key == "" {
 		// Every connection has a database of its own, empty now.
-		dc.cov, dc.gate = &coverage{}, &gate{}
+		dc.cov, dc.gate = &coverState{}, &gate{}
 	}
 	var err error
 	dc.sh, err = shim.Attach(source, c.own.shim, c.cfg.busyTimeout.Milliseconds())
@@ -264,14 +267,14 @@ func (c *conn) Close() error {
 		c.token = nil
 	}
 	if c.connector.wrapped && closedWithPool() {
-		return errors.Join(c.destroy(), c.connector.Close())
+		return first(c.destroy(), c.connector.Close())
 	}
 	if !c.dirty && !c.alone && c.openWrites == 0 && c.connector.park(c) {
 		return nil
 	}
 	err := c.destroy()
 	if c.alone {
-		err = errors.Join(err, c.connector.Close())
+		err = first(err, c.connector.Close())
 	}
 	return err
 }

@@ -96,7 +96,7 @@ func newConnector(ctx context.Context, cfg *config, options *Options) (*Connecto
 		return nil, err
 	}
 	c.parked = append(c.parked, first)
-	own.startWatch(c)
+	own.watch.join(c)
 	return c, nil
 }
 
@@ -117,7 +117,6 @@ func (c *Connector) takeOver(ctx context.Context) (*conn, error) {
 		if err := c.own.announce(); err != nil {
 			return nil, errors.Join(err, first.destroy())
 		}
-		c.own.remember()
 	}
 	return first, nil
 }
@@ -207,6 +206,7 @@ func (c *Connector) Close() error {
 		c.trim.Stop()
 	}
 	c.mu.Unlock()
+	c.own.watch.leave(c)
 	c.store.close()
 	var errs []error
 	for _, dc := range parked {

@@ -43,6 +43,7 @@ var (
 	_ driver.Driver        = (*Driver)(nil)
 	_ driver.DriverContext = (*Driver)(nil)
 	_ hint.Owner           = (*Driver)(nil)
+	_ hint.Writer          = (*Driver)(nil)
 )
 
 // OpenConnector takes the ownership that the DSN asks for. sql.Open calls it,
@@ -140,4 +141,13 @@ func SQLiteConn(driverConn any) (*sqlite3.SQLiteConn, bool) {
 	}
 	c.dirty, c.touched = true, true
 	return c.source, true
+}
+
+// Write is [Store.Write] of the pool this driver value belongs to, for packages
+// that do not import this one.
+func (d *Driver) Write(ctx context.Context, fn func(tx hint.DBTX) error) error {
+	if d.store == nil {
+		return ErrNotCoop
+	}
+	return d.store.Write(ctx, func(tx DBTX) error { return fn(tx) })
 }

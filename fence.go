@@ -81,7 +81,7 @@ func (c *conn) takeOver() error {
 	// Not checked against the fence: this is where the fence changes hands.
 	if _, err = c.sh.Begin(shim.BeginImmediate, false); err == nil {
 		if err = c.claim(); err == nil {
-			err = c.sh.End(shim.Commit)
+			err = c.sh.Control(shim.Commit)
 		}
 		if err != nil {
 			c.rollback()
@@ -113,7 +113,8 @@ func (c *conn) claim() error {
 			return err
 		}
 	}
-	return c.complete(s)
+	_, err = c.complete(s)
+	return err
 }
 
 // succeed counts the epoch of the owner before up, and makes its coop_owner
@@ -201,7 +202,7 @@ func (c *conn) admit(state shim.FenceState) error {
 		return nil
 	case state == shim.NoOwner:
 		// A migrator dropped everything, or an outsider did.
-		if err = c.cover(); err == nil {
+		if _, err = c.cover(); err == nil {
 			return nil
 		}
 	case state == shim.Superseded && o.mode == modeShared && !c.cov.persisted.Load():
@@ -237,26 +238,27 @@ func (c *conn) supersededBy() string {
 // cover completes the fences in the open transaction: every tracked table gets
 // its three triggers, whatever DDL has run, and coop_owner is there again if
 // it was dropped. It remembers the schema version to be recorded once the
-// transaction has committed.
-func (c *conn) cover() error {
+// transaction has committed, and returns how many statements were needed.
+func (c *conn) cover() (repaired int, err error) {
 	s, err := readSchema(c.sh, c.cfg)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	return c.complete(s)
 }
 
 // complete does cover's work on a schema that has just been read.
-func (c *conn) complete(s *schema) error {
-	if !s.owner && c.cfg.fence {
+func (c *conn) complete(s *schema) (repaired int, err error) {
+	fencing := c.cfg.fence && !c.own.unfenced.Load()
+	if !s.owner && fencing {
 		if len(s.tables) == 0 {
-			return c.covered() // still empty
+			return 0, c.covered() // still empty
 		}
 		if err := c.sh.Exec(ownerSQL); err != nil {
-			return err
+			return 0, err
 		}
 		if err := c.own.write(c.sh); err != nil {
-			return err
+			return 0, err
 		}
 		s.owner = true
 		s.tables = append(s.tables, &table{name: ownerTable, tracked: true})
@@ -264,14 +266,15 @@ func (c *conn) complete(s *schema) error {
 	if s.owner {
 		c.pendingOwner = true
 	}
-	if c.cfg.fence {
+	if fencing {
 		for _, statement := range s.repairs(c.cfg.epoch, c.lifted) {
 			if err := c.sh.Exec(statement); err != nil {
-				return fmt.Errorf("coopsqlite: store %s: completing the fences: %w", c.own.name(), err)
+				return repaired, shim.Annotate(err, func(message string) string { return "completing the fences: " + message })
 			}
+			repaired++
 		}
 	}
-	return c.covered()
+	return repaired, c.covered()
 }
 
 func (c *conn) covered() error {

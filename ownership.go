@@ -39,7 +39,7 @@ type ownership struct {
 	lock     *flock.File // nil for readers and in memory
 	shim     *shim.Store // nil for readers
 	gate     gate
-	coverage coverage
+	coverage coverState
 	counters counters
 	commits  signal
 	logger   *slog.Logger
@@ -53,6 +53,10 @@ type ownership struct {
 	fence   atomic.Int64
 	epoch   atomic.Int64
 	stopped atomic.Bool
+	// unfenced: the fences were taken away on request and are not put back.
+	unfenced atomic.Bool
+	// drained: no write begins any more, so that the store can change hands.
+	drained atomic.Bool
 	// lost is why this ownership writes no more although it was not closed.
 	lost  atomic.Pointer[fencedError]
 	watch watcher
@@ -99,10 +103,10 @@ func (s settings) differs(o settings) string {
 	return ""
 }
 
-// coverage is what is known of the fences in one database: the schema version
+// coverState is what is known of the fences in one database: the schema version
 // at which they were complete, and whether coop_owner is there. All
 // connections to a file share it; a private database in memory has its own.
-type coverage struct {
+type coverState struct {
 	version   atomic.Int64
 	persisted atomic.Bool
 }
@@ -329,6 +333,10 @@ func (o *ownership) writable() error {
 	if o.stopped.Load() {
 		o.counters.refused.Add(1)
 		return &fencedError{sentinel: ErrFenced, path: o.name(), reason: "the sql.DB that owned the store was closed"}
+	}
+	if o.drained.Load() {
+		o.counters.refused.Add(1)
+		return fmt.Errorf("%w: %s: the store was drained", ErrStopped, o.name())
 	}
 	if lost := o.lost.Load(); lost != nil {
 		o.counters.refused.Add(1)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -60,4 +61,9 @@ func realPath(path string) (string, error) {
 		at = target
 	}
 	return fail(syscall.ELOOP)
+}
+
+// escapeURI makes a path fit for a file: URI.
+func escapeURI(path string) string {
+	return (&url.URL{Path: path}).EscapedPath()
 }

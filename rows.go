@@ -89,6 +89,9 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 		r.token.users++
 	}
 	s.retain()
+	if c.inSession {
+		c.live = append(c.live, r)
+	}
 	return r, nil
 }
 

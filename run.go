@@ -72,7 +72,7 @@ func (c *conn) runGuarded(s *statement, args []driver.NamedValue, wrapped bool) 
 		err = c.checkOnce()
 	}
 	if err == nil && s.ddl && !c.sh.Autocommit() {
-		err = c.cover()
+		_, err = c.cover()
 	}
 	if wrapped {
 		if err == nil {
@@ -129,6 +129,9 @@ func (c *conn) admitStatement(ctx context.Context, s *statement) error {
 // admitInTx refuses statements of a transaction that has ended without the
 // caller's doing: they would run outside any.
 func (c *conn) admitInTx(s *statement) error {
+	if c.inSession && s.transactional() && !s.savepoint {
+		return errors.New("coopsqlite: BEGIN, COMMIT and ROLLBACK are not allowed inside Write and Bulk: return an error to roll back")
+	}
 	if c.tx != nil && c.tx.ended {
 		if s.opens {
 			c.tx.ended, c.tx.cause = false, nil
@@ -258,7 +261,8 @@ func (c *conn) beforeCommit() error {
 	if err != nil || version == c.cov.version.Load() || c.pending && version == c.pendingVersion {
 		return err
 	}
-	return c.cover()
+	_, err = c.cover()
+	return err
 }
 
 // commit ends a transaction of ours. On error it is still open.
@@ -266,7 +270,7 @@ func (c *conn) commit() error {
 	if err := c.beforeCommit(); err != nil {
 		return err
 	}
-	return c.sh.End(shim.Commit)
+	return c.sh.Control(shim.Commit)
 }
 
 // rollback ends whatever transaction is open and passes the gate on.
@@ -274,7 +278,7 @@ func (c *conn) rollback() {
 	c.sh.Unwatch()
 	c.sh.Refresh()
 	if !c.sh.Autocommit() {
-		_ = c.sh.End(shim.Rollback)
+		_ = c.sh.Control(shim.Rollback)
 		c.own.counters.rollbacks.Add(1)
 	}
 	c.pending, c.pendingOwner, c.checked = false, false, false

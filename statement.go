@@ -115,7 +115,7 @@ func (c *conn) classify(s *statement, authorized bool) error {
 	s.opens = seen&shim.OpensTx != 0
 	s.commits = seen&shim.CommitsTx != 0
 	s.rollsBack = seen&shim.RollsBack != 0
-	s.savepoint = seen&shim.Savepoint != 0
+	s.savepoint = seen&shim.InSavepoint != 0
 	s.dirties = seen&(shim.PragmaSet|shim.Attaches|shim.TempDDL) != 0
 	s.writes = !s.stmt.ReadOnly && seen&(shim.PragmaReads|shim.VacuumInto) == 0
 	written := seen & (shim.WriteMain | shim.WriteAttached | shim.WriteTemp)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"sync"
 )
 
 // Store is the store behind a pool: what it is called, who owns it, and what
@@ -11,6 +12,10 @@ import (
 type Store struct {
 	own       *ownership
 	connector *Connector
+	group     group
+
+	mu sync.Mutex
+	db *sql.DB // the store's own pool, for Write and Bulk
 }
 
 // ErrNotCoop says that a sql.DB is not one of this driver's.
@@ -59,4 +64,13 @@ func (s *Store) Stats() Stats {
 	return st
 }
 
-func (s *Store) close() {}
+// close ends the store's own pool; a transaction that is open there is refused
+// its commit, like any other.
+func (s *Store) close() {
+	s.group.shut()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.db != nil {
+		_ = s.db.Close()
+	}
+}

@@ -342,6 +342,7 @@ int coop_exec(coop_conn *c, const char *sql, int n) {
 
 static const char *const kept[COOP_STMT_COUNT] = {
     "BEGIN", "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE", "COMMIT", "ROLLBACK",
+    "SAVEPOINT coop_savepoint", "RELEASE coop_savepoint", "ROLLBACK TO coop_savepoint",
     "SELECT fence FROM main.coop_owner", "PRAGMA main.schema_version"};
 
 static int prepare_kept(coop_conn *c, int which) {

@@ -58,6 +58,9 @@ const (
 	BeginExclusive Kind = C.COOP_STMT_BEGIN_EXCLUSIVE
 	Commit         Kind = C.COOP_STMT_COMMIT
 	Rollback       Kind = C.COOP_STMT_ROLLBACK
+	Savepoint      Kind = C.COOP_STMT_SAVEPOINT
+	Release        Kind = C.COOP_STMT_RELEASE
+	RollbackTo     Kind = C.COOP_STMT_ROLLBACK_TO
 )
 
 // Seen is what the authorizer saw while a statement was compiled.
@@ -79,7 +82,7 @@ const (
 	NoWrap        Seen = C.COOP_SEEN_NO_WRAP
 	VacuumInto    Seen = C.COOP_SEEN_VACUUM_INTO
 	Tables        Seen = C.COOP_SEEN_TABLES
-	Savepoint     Seen = C.COOP_SEEN_SAVEPOINT
+	InSavepoint   Seen = C.COOP_SEEN_SAVEPOINT
 	PragmaReads   Seen = C.COOP_SEEN_PRAGMA_READS
 )
 
@@ -207,8 +210,8 @@ func (c *Conn) fenceState(rc C.int) (FenceState, error) {
 	return 0, c.lastError(rc)
 }
 
-// End runs COMMIT or ROLLBACK.
-func (c *Conn) End(kind Kind) error {
+// Control runs one of the statements that the shim keeps.
+func (c *Conn) Control(kind Kind) error {
 	if rc := C.coop_run_kept(c.p, C.int(kind)); rc != C.SQLITE_OK {
 		return c.lastError(rc)
 	}
