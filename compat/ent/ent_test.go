@@ -125,3 +125,16 @@ func TestColumnChangeThatRebuildsTheTableLeavesItFenced(t *testing.T) {
 	require.Equal(t, 2, toys)
 	harness.Guarded(t, db, path)
 }
+
+// One connection is what many programs give SQLite.
+func TestPoolOfOneConnectionIsEnough(t *testing.T) {
+	path := harness.Path(t)
+	db := harness.Open(t, harness.DSN(path))
+	db.SetMaxOpenConns(1)
+	client := gen.NewClient(gen.Driver(entsql.OpenDB(dialect.SQLite, db)))
+	require.NoError(t, client.Schema.Create(t.Context()))
+	require.NoError(t, client.Schema.Create(t.Context(), migrate.WithDropColumn(true)))
+	ada := client.User.Create().SetName("ada").SetAge(36).AddCars(client.Car.Create().SetModel("Mini").SaveX(t.Context())).SaveX(t.Context())
+	require.Equal(t, "Mini", ada.QueryCars().OnlyX(t.Context()).Model)
+	harness.Guarded(t, db, path)
+}

@@ -261,3 +261,20 @@ func TestPreparedStatementModeSurvivesAMigration(t *testing.T) {
 	require.Len(t, all, 2)
 	guarded(t, db, path)
 }
+
+// One connection is what many programs give SQLite.
+func TestPoolOfOneConnectionIsEnough(t *testing.T) {
+	path := harness.Path(t)
+	pool := harness.Open(t, harness.DSN(path))
+	pool.SetMaxOpenConns(1)
+	db, err := gorm.Open(sqlite.Dialector{Conn: pool}, &gorm.Config{Logger: logger.Discard})
+	require.NoError(t, err)
+	migrate(t, db)
+	migrate(t, db)
+	require.NoError(t, db.Migrator().AlterColumn(&book{}, "Title"))
+	require.NoError(t, db.Create(&author{Name: "Ada", Books: []book{{Title: "Notes", Pages: 1}}}).Error)
+	var got author
+	require.NoError(t, db.Preload("Books").First(&got).Error)
+	require.Len(t, got.Books, 1)
+	guarded(t, db, path)
+}

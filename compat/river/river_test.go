@@ -83,8 +83,21 @@ func open(t *testing.T) (*sql.DB, string) {
 	return db, path
 }
 
+// River's documentation advises a pool of one connection on SQLite; here it may
+// also be what database/sql makes it.
 func TestJobsInsertedInTransactionsAreWorkedOnceBySeveralWorkers(t *testing.T) {
-	db, path := open(t)
+	for _, connections := range []int{0, 1} {
+		t.Run(fmt.Sprint("at most ", connections, " connections"), func(t *testing.T) {
+			db, path := open(t)
+			db.SetMaxOpenConns(connections) // zero: no limit
+			workJobs(t, db)
+			harness.Guarded(t, db, path)
+		})
+	}
+}
+
+func workJobs(t *testing.T, db *sql.DB) {
+	t.Helper()
 	var log complaints
 	workers := river.NewWorkers()
 	river.AddWorker(workers, &payWorker{db: db})
@@ -129,7 +142,6 @@ func TestJobsInsertedInTransactionsAreWorkedOnceBySeveralWorkers(t *testing.T) {
 	require.Equal(t, producers*each*10, amount)
 	require.NotContains(t, log.all(), "locked")
 	require.NotContains(t, log.all(), "BUSY")
-	harness.Guarded(t, db, path)
 }
 
 // order writes n orders, each with its job in the same transaction, and beside

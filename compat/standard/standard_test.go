@@ -278,3 +278,55 @@ func TestCancelledQueryLeavesThePoolUsable(t *testing.T) {
 	}
 	harness.Guarded(t, db, path)
 }
+
+func TestFailedStatementLeavesTheTransactionUsable(t *testing.T) {
+	db, path := open(t, "CREATE TABLE foo (id INTEGER PRIMARY KEY, n INT UNIQUE)")
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	defer tx.Rollback()
+	_, err = tx.Exec("INSERT INTO foo VALUES (1, 1)")
+	require.NoError(t, err)
+	_, err = tx.Exec("INSERT INTO foo VALUES (2, 1)")
+	require.ErrorContains(t, err, "UNIQUE constraint failed")
+	_, err = tx.Query("SELECT * FROM nowhere")
+	require.ErrorContains(t, err, "no such table: nowhere")
+	_, err = tx.Prepare("not SQL")
+	require.ErrorContains(t, err, "syntax error")
+	_, err = tx.Exec("INSERT INTO foo VALUES (2, 2)")
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	var n int
+	require.NoError(t, db.QueryRow("SELECT count(*) FROM foo").Scan(&n))
+	require.Equal(t, 2, n)
+	harness.Guarded(t, db, path)
+}
+
+func TestRowsThatAreNotReadToTheEndHoldNobodyUp(t *testing.T) {
+	db, path := open(t, "CREATE TABLE foo (id INTEGER PRIMARY KEY)", "INSERT INTO foo VALUES (1), (2), (3)")
+	for range 100 {
+		rows, err := db.Query("SELECT id FROM foo")
+		require.NoError(t, err)
+		require.True(t, rows.Next())
+		_, err = db.Exec("INSERT INTO foo DEFAULT VALUES")
+		require.NoError(t, err, "in WAL mode a reader does not stop the writer")
+		require.NoError(t, rows.Close())
+	}
+	require.Zero(t, db.Stats().InUse)
+	harness.Guarded(t, db, path)
+}
+
+func TestUseAfterCloseIsAnError(t *testing.T) {
+	db, _ := open(t, "CREATE TABLE foo (id INTEGER PRIMARY KEY)")
+	insert, err := db.Prepare("INSERT INTO foo DEFAULT VALUES")
+	require.NoError(t, err)
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	_, err = tx.Exec("INSERT INTO foo DEFAULT VALUES")
+	require.NoError(t, err)
+	require.NoError(t, db.Close())
+	require.Error(t, tx.Commit(), "the store was given back in the middle of the transaction")
+	_, err = insert.Exec()
+	require.Error(t, err)
+	require.Error(t, db.Ping())
+	require.NoError(t, db.Close(), "closing twice is fine")
+}
