@@ -126,15 +126,20 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	start := 0
 	for n := 1; ; n++ {
 		s, rest, err := c.prepare(ctx, query)
+		if err == nil && rest == "" {
+			err = surplus(args, start, s)
+		}
 		if err == nil && s != nil {
 			res, err = c.execNext(ctx, s, args, &start)
+		}
+		if s != nil {
 			s.discard()
 		}
 		if err != nil {
 			return nil, whichStatement(err, n, rest != "")
 		}
 		if rest == "" {
-			return res, surplus(args, start)
+			return res, nil
 		}
 		query = rest
 	}
@@ -142,8 +147,8 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 
 // execNext runs one statement of several that share their arguments.
 func (c *conn) execNext(ctx context.Context, s *statement, args []driver.NamedValue, start *int) (driver.Result, error) {
-	if len(args)-*start < s.params {
-		return nil, fmt.Errorf("not enough args to execute query: want %d got %d", s.params, len(args)-*start)
+	if err := s.enough(args, *start); err != nil {
+		return nil, err
 	}
 	own := s.arguments(args, *start)
 	*start += s.params
@@ -161,13 +166,16 @@ func whichStatement(err error, n int, more bool) error {
 	})
 }
 
-// surplus refuses arguments that no statement had a parameter for. Named ones
-// may be more than are used, as in mattn's driver.
-func surplus(args []driver.NamedValue, used int) error {
+// surplus refuses arguments that no statement has a parameter for, before the
+// last one runs. Named ones may be more than are used, as in mattn's driver.
+func surplus(args []driver.NamedValue, used int, last *statement) error {
+	if last != nil {
+		used += last.params
+	}
 	for used < len(args) && args[used].Name != "" {
 		used++
 	}
-	if used == len(args) {
+	if used >= len(args) {
 		return nil
 	}
 	return fmt.Errorf("sql: expected %d arguments, got %d", used, len(args))
@@ -185,9 +193,10 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 			_, err = c.execNext(ctx, s, args, &start)
 			s.discard()
 		default:
-			if len(args)-start < s.params {
-				err = fmt.Errorf("not enough args to execute query: want %d got %d", s.params, len(args)-start)
-			} else if err = surplus(args, start+s.params); err == nil {
+			if err = s.enough(args, start); err == nil {
+				err = surplus(args, start, s)
+			}
+			if err == nil {
 				rows, err = c.query(ctx, s, s.arguments(args, start))
 			}
 			s.discard()
@@ -237,12 +246,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 // back in a transaction that was begun by a statement is rolled back and
 // dropped: whoever began it does not know what became of it.
 func (c *conn) IsValid() bool {
-	if c.touched {
-		c.sh.Refresh()
-		c.sh.InstallBusyHandler()
-		c.inTx = c.inTx || !c.sh.Autocommit()
-		c.touched = false
-	}
+	c.resync()
 	c.aborted = nil
 	if c.token != nil {
 		c.unwatch(c.token)
@@ -254,6 +258,17 @@ func (c *conn) IsValid() bool {
 		return false
 	}
 	return true
+}
+
+// resync learns what was done on mattn's connection directly.
+func (c *conn) resync() {
+	if !c.touched {
+		return
+	}
+	c.touched = false
+	c.sh.AdoptBusyTimeout()
+	c.sh.Refresh()
+	c.settle(nil, nil)
 }
 
 // Close parks the connection with its connector, or ends it.
@@ -269,7 +284,7 @@ func (c *conn) Close() error {
 	if c.connector.wrapped && closedWithPool() {
 		return first(c.destroy(), c.connector.Close())
 	}
-	if !c.dirty && !c.alone && c.openWrites == 0 && c.connector.park(c) {
+	if !c.dirty && !c.alone && c.openRows == 0 && c.connector.park(c) {
 		return nil
 	}
 	err := c.destroy()

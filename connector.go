@@ -244,10 +244,11 @@ func (c *Connector) tryOpen() (dc *conn, hooked bool, err error) {
 		Extensions: c.options.Extensions,
 		ConnectHook: func(source *sqlite3.SQLiteConn) error {
 			hooked = true
-			var err error
-			if dc, err = newConn(c, source); err != nil {
+			made, err := newConn(c, source)
+			if err != nil {
 				return err
 			}
+			dc = made
 			if err = dc.setUp(); err != nil {
 				dc.finalize() // mattn's driver closes the connection next
 			}
@@ -277,7 +278,7 @@ func (dc *conn) setUp() error {
 	if err := c.options.ConnectHook(dc.source); err != nil {
 		return err
 	}
-	dc.sh.InstallBusyHandler()
+	dc.sh.AdoptBusyTimeout()
 	return dc.repairIfChanged(context.Background()) // the hook may have run DDL
 }
 

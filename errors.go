@@ -164,7 +164,7 @@ type abortedError struct{ cause error }
 
 func (e *abortedError) Error() string {
 	if e.cause == nil {
-		return ErrTxAborted.Error()
+		return ErrTxAborted.Error() + ": a COMMIT or ROLLBACK statement has ended it"
 	}
 	return fmt.Sprintf("%s: it was rolled back by: %s", ErrTxAborted, e.cause)
 }

@@ -197,8 +197,8 @@ func (r *rows) Close() error {
 		c.sh.Refresh()
 		c.settle(r.s, err)
 	}
-	if r.s.pragma {
-		c.sh.InstallBusyHandler()
+	if r.s.pragma && c.authorizerLost {
+		c.sh.AdoptBusyTimeout()
 	}
 	return c.explain(r.ctx, err)
 }

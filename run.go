@@ -100,6 +100,7 @@ func (c *conn) admitStatement(ctx context.Context, s *statement) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	c.resync()
 	if err := c.admitInTx(s); err != nil {
 		return err
 	}
@@ -207,8 +208,13 @@ func (c *conn) settle(s *statement, err error) {
 	}
 	c.inTx = !auto
 	if auto && c.openWrites == 0 {
-		if err == nil && c.gated && (s == nil || !s.rollsBack) {
+		switch {
+		case !c.gated || s != nil && s.rollsBack:
+		case err == nil:
 			c.committed()
+		default:
+			// ON CONFLICT FAIL keeps what came before the error.
+			c.own.commits.fire()
 		}
 		c.leave()
 	}
@@ -304,7 +310,7 @@ func (c *conn) explain(ctx context.Context, err error) error {
 		c.own.counters.busy.Add(1)
 		// Where SQLite does not wait (a snapshot that is too old, say), its
 		// error says more than ours could.
-		if waited := c.sh.BusyWaited(); waited > 0 || ctx.Err() != nil {
+		if waited, asked := c.sh.BusyWaited(); asked || ctx.Err() != nil {
 			return &BusyError{Path: c.own.name(), Waited: waited, cause: ctx.Err(), sqlite: e}
 		}
 	case sqlite3.ErrConstraint:

@@ -3,6 +3,8 @@ package coopsqlite
 import (
 	"context"
 	"database/sql/driver"
+	"errors"
+	"fmt"
 	"strings"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
@@ -53,6 +55,9 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 		return s, "", nil
 	}
 	c.own.counters.misses.Add(1)
+	if query, err = untilNUL(query); err != nil {
+		return nil, "", err
+	}
 	c.start(c.watch(ctx)) // reading the schema may have to wait for a lock
 	p, err := c.sh.Prepare(query, c.cache.capacity > 0)
 	c.sh.Unwatch()
@@ -106,8 +111,8 @@ func (c *conn) classify(s *statement, authorized bool) error {
 		seen |= extra
 		if c.authorizerLost && seen&(shim.Tables|shim.OpensTx|shim.CommitsTx|shim.RollsBack) == 0 {
 			// It may be any PRAGMA; one of them replaces the busy handler.
-			seen |= shim.Pragma
-			c.sh.InstallBusyHandler()
+			seen |= shim.Pragma | shim.PragmaSet
+			c.sh.AdoptBusyTimeout()
 		}
 	}
 	s.pragma = seen&shim.Pragma != 0
@@ -174,6 +179,14 @@ func (s *statement) finalize() {
 	}
 }
 
+// enough refuses to run with a parameter left unbound, in mattn's words.
+func (s *statement) enough(args []driver.NamedValue, start int) error {
+	if len(args)-start < s.params {
+		return fmt.Errorf("not enough args to execute query: want %d got %d", s.params, len(args)-start)
+	}
+	return nil
+}
+
 // arguments are those of the statement that begins at position start, by
 // mattn's rules: as many as it has parameters, and all named ones.
 func (s *statement) arguments(args []driver.NamedValue, start int) []driver.NamedValue {
@@ -197,6 +210,19 @@ func (s *statement) arguments(args []driver.NamedValue, start int) []driver.Name
 func readOnlyError() error {
 	return shim.NewError(sqlite3.ErrReadonly, sqlite3.ErrNoExtended(sqlite3.ErrReadonly),
 		"attempt to write a readonly database: the transaction was begun with sql.TxOptions{ReadOnly: true}")
+}
+
+// untilNUL cuts the text at a NUL byte, where SQLite stops to read, unless
+// something would silently be left out.
+func untilNUL(sql string) (string, error) {
+	end := strings.IndexByte(sql, 0)
+	if end < 0 {
+		return sql, nil
+	}
+	if !blank(strings.TrimLeft(sql[end:], "\x00")) {
+		return "", errors.New("coopsqlite: the SQL text contains a NUL byte, and SQLite would not read what is behind it")
+	}
+	return sql[:end], nil
 }
 
 // blank reports whether no statement follows: white space, semicolons and

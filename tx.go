@@ -34,6 +34,7 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	default:
 		return nil, fmt.Errorf("coopsqlite: isolation level %s is not supported: SQLite's transactions are serializable", level)
 	}
+	c.resync()
 	kind := shim.Begin
 	if !opts.ReadOnly {
 		kind = c.cfg.beginKind()
@@ -80,6 +81,7 @@ func (c *config) beginKind() shim.Kind {
 func (t *tx) Commit() error {
 	c := t.c
 	defer t.finish()
+	c.resync()
 	if t.ended && !c.inTx {
 		return &abortedError{t.cause}
 	}

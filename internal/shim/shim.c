@@ -99,9 +99,24 @@ static int busy(void *p, int count) {
   return !(c->cancel && load(c->cancel));
 }
 
-int64_t coop_busy_waited(const coop_conn *c) { return c->busy_since ? now_ms() - c->busy_since : 0; }
+/* -1: SQLite has not asked for a wait. */
+int64_t coop_busy_waited(const coop_conn *c) { return c->busy_since ? now_ms() - c->busy_since : -1; }
+
+static void set_busy_limit(coop_conn *c, int64_t ms) { c->busy_limit = ms > 0 && ms <= INT32_MAX ? ms : 0; }
 
 void coop_install_busy_handler(coop_conn *c) { sqlite3_busy_handler(c->db, busy, c); }
+
+/* Takes over a timeout that was set behind our back, which replaced our
+** handler. SQLite does not tell 0 from none. */
+void coop_adopt_busy_timeout(coop_conn *c) {
+  sqlite3_stmt *s = 0;
+  if (sqlite3_prepare_v3(c->db, "PRAGMA busy_timeout", -1, 0, &s, 0) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
+    int64_t ms = sqlite3_column_int64(s, 0);
+    if (ms > 0) set_busy_limit(c, ms);
+  }
+  sqlite3_finalize(s);
+  coop_install_busy_handler(c);
+}
 
 /* sqlite3_interrupt ends every statement of a connection and those that start
 ** before the last of them has stopped. This ends the one whose flag is set. */
@@ -114,14 +129,29 @@ static int is_schema_table(const char *name) {
   return name && (strcmp(name, "sqlite_master") == 0 || strcmp(name, "sqlite_schema") == 0);
 }
 
+/* PRAGMAs whose argument only says what is asked about, or what is done once. */
+static int leaves_no_setting(const char *pragma) {
+  static const char *const names[] = {
+      "table_info",       "table_xinfo",     "table_list",  "index_info",    "index_xinfo",        "index_list", "foreign_key_list",
+      "foreign_key_check", "integrity_check", "quick_check", "wal_checkpoint", "incremental_vacuum", "optimize",   "busy_timeout"};
+  size_t i;
+  for (i = 0; i < sizeof names / sizeof *names; i++) {
+    if (sqlite3_stricmp(pragma, names[i]) == 0) return 1;
+  }
+  return 0;
+}
+
 static void saw_write(coop_conn *c, const char *schema) {
   if (!schema || strcmp(schema, "main") == 0) {
     c->seen |= COOP_SEEN_WRITE_MAIN;
   } else if (strcmp(schema, "temp") == 0) {
     c->seen |= COOP_SEEN_WRITE_TEMP;
   } else {
+    size_t n = strlen(schema);
+    int again = c->seen & COOP_SEEN_WRITE_ATTACHED;
     c->seen |= COOP_SEEN_WRITE_ATTACHED;
-    strncpy(c->attached, schema, sizeof c->attached - 1);
+    if (n >= sizeof c->attached || (again && strcmp(c->attached, schema) != 0)) c->attached[0] = 0;
+    else memcpy(c->attached, schema, n + 1);
   }
 }
 
@@ -155,11 +185,11 @@ static int authorize(void *p, int action, const char *a, const char *b, const ch
     break;
   case SQLITE_PRAGMA:
     c->seen |= COOP_SEEN_PRAGMA;
-    if (b) c->seen |= COOP_SEEN_PRAGMA_SET;
+    if (a && b && !leaves_no_setting(a)) c->seen |= COOP_SEEN_PRAGMA_SET;
     if (!b && a && sqlite3_stricmp(a, "journal_mode") == 0) c->seen |= COOP_SEEN_PRAGMA_READS;
     if (a && sqlite3_stricmp(a, "busy_timeout") == 0) {
       c->seen |= COOP_SEEN_BUSY_TIMEOUT;
-      if (b) c->busy_limit = strtoll(b, 0, 10);
+      if (b) set_busy_limit(c, strtoll(b, 0, 10));
     }
     break;
   case SQLITE_ATTACH:
@@ -190,7 +220,7 @@ int coop_conn_new(void *db, coop_store *store, int64_t busy_limit, coop_conn **o
   if (!c) return SQLITE_NOMEM;
   c->db = db;
   c->refs = 1;
-  c->busy_limit = busy_limit;
+  set_busy_limit(c, busy_limit);
   c->autocommit = 1;
   c->store = store;
   if (store) __atomic_add_fetch(&store->refs, 1, __ATOMIC_ACQ_REL);

@@ -13,6 +13,7 @@ import "C"
 
 import (
 	"fmt"
+	"math"
 	"syscall"
 	"time"
 	"unsafe"
@@ -150,23 +151,26 @@ func (c *Conn) TxnState() TxnState { return TxnState(c.p.txn_state) }
 // through the shim.
 func (c *Conn) Refresh() { C.coop_state(c.p) }
 
-// SetBusyLimit bounds the wait for a lock, in milliseconds.
-func (c *Conn) SetBusyLimit(ms int64) { c.p.busy_limit = C.int64_t(ms) }
-
 // BusyLimit is the bound in milliseconds; PRAGMA busy_timeout changes it.
 func (c *Conn) BusyLimit() int64 { return int64(c.p.busy_limit) }
 
-// BusyWaited is how long the last wait for a lock has taken, if it ends now.
-func (c *Conn) BusyWaited() time.Duration {
-	return time.Duration(C.coop_busy_waited(c.p)) * time.Millisecond
+// BusyWaited is how long the last wait for a lock has taken, if it ends now,
+// and whether SQLite asked for one since [Conn.Watch].
+func (c *Conn) BusyWaited() (waited time.Duration, asked bool) {
+	ms := C.coop_busy_waited(c.p)
+	return time.Duration(max(ms, 0)) * time.Millisecond, ms >= 0
 }
 
-// InstallBusyHandler puts ours back after anything may have replaced it.
-func (c *Conn) InstallBusyHandler() { C.coop_install_busy_handler(c.p) }
+// AdoptBusyTimeout puts our busy handler back after anything may have replaced
+// it, and takes over the timeout that was set with that.
+func (c *Conn) AdoptBusyTimeout() { C.coop_adopt_busy_timeout(c.p) }
 
 // SetMetadata replaces what coop_context answers. Pairs come as [EncodePair]
 // appends them.
 func (c *Conn) SetMetadata(pairs []byte) error {
+	if len(pairs) > math.MaxInt32 {
+		return sqlite3.ErrTooBig
+	}
 	if rc := C.coop_set_metadata(c.p, (*C.char)(unsafe.Pointer(unsafe.SliceData(pairs))), C.int(len(pairs))); rc != C.SQLITE_OK {
 		return sqlite3.ErrNo(rc)
 	}

@@ -22,7 +22,7 @@ enum {
   COOP_SEEN_WRITE_TEMP = 1 << 2,
   COOP_SEEN_WRITE_ATTACHED = 1 << 3,
   COOP_SEEN_PRAGMA = 1 << 4,
-  COOP_SEEN_PRAGMA_SET = 1 << 5, /* with an argument */
+  COOP_SEEN_PRAGMA_SET = 1 << 5, /* with an argument that may change the connection */
   COOP_SEEN_BUSY_TIMEOUT = 1 << 6,
   COOP_SEEN_ATTACH = 1 << 7,     /* ATTACH or DETACH */
   COOP_SEEN_BEGIN = 1 << 8,      /* BEGIN or SAVEPOINT */
@@ -71,7 +71,7 @@ typedef struct coop_conn {
 
   uint64_t authorized; /* Go: calls of the authorizer so far */
   uint32_t seen;       /* Go: what it saw since the last prepare */
-  char attached[128];  /* Go: the attached schema that would be written */
+  char attached[128];  /* Go: the attached schema that would be written; empty: several, or a long name */
 
   int64_t rowid;      /* Go: results of the last run */
   int64_t changes;
@@ -115,6 +115,7 @@ void coop_conn_finalize(coop_conn *);
 void coop_conn_release(coop_conn *);
 int64_t coop_busy_waited(const coop_conn *);
 void coop_install_busy_handler(coop_conn *);
+void coop_adopt_busy_timeout(coop_conn *);
 int coop_set_metadata(coop_conn *, const char *, int);
 
 int coop_prepare(coop_conn *, const char *sql, int n, int persistent, coop_stmt_info *);

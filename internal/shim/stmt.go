@@ -7,6 +7,7 @@ import "C"
 import (
 	"database/sql/driver"
 	"fmt"
+	"math"
 	"runtime"
 	"time"
 	"unsafe"
@@ -42,6 +43,9 @@ type Prepared struct {
 func (c *Conn) Prepare(sql string, persistent bool) (Prepared, error) {
 	if sql == "" { // has no address that C could take
 		return Prepared{Authorized: true}, nil
+	}
+	if len(sql) > math.MaxInt32 {
+		return Prepared{}, NewError(sqlite3.ErrTooBig, sqlite3.ErrNoExtended(sqlite3.ErrTooBig), "string or blob too big")
 	}
 	before := c.p.authorized
 	flag := C.int(0)
@@ -102,6 +106,7 @@ type Args struct {
 // Run binds args and runs s to the end of its changes. The values in args
 // that SQLite sees do not outlive the call.
 func (c *Conn) Run(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes int64, err error) {
+	defer a.release()
 	if err := a.marshal(s, args); err != nil {
 		return 0, 0, err
 	}
@@ -110,15 +115,20 @@ func (c *Conn) Run(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes i
 		first = &a.args[0]
 	}
 	rc := C.coop_run(c.p, s.p, first, C.int(len(a.args)), (*C.char)(unsafe.Pointer(unsafe.SliceData(a.buf))))
+	if rc != C.SQLITE_OK {
+		return 0, 0, c.lastError(rc)
+	}
+	return int64(c.p.rowid), int64(c.p.changes), nil
+}
+
+// release lets go of what was pinned. The pointers go too: cgo checks all of
+// the array they are in at the next run, when they may not be pinned any more.
+func (a *Args) release() {
 	if a.pinned {
 		a.pinner.Unpin()
 		a.pinned = false
 		clear(a.args)
 	}
-	if rc != C.SQLITE_OK {
-		return 0, 0, c.lastError(rc)
-	}
-	return int64(c.p.rowid), int64(c.p.changes), nil
 }
 
 // marshal converts arguments as mattn's driver binds them: booleans as 0 and
