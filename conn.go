@@ -336,6 +336,12 @@ func (c *conn) enter(ctx context.Context) error {
 	c.own.counters.transactions.Add(1)
 	if c.own.mode == modeShared {
 		c.turn = c.own.lock.TakeTurn(ctx, turnLimit)
+		if !c.cov.persisted.Load() {
+			if _, err := c.adoptFirstWriter(); err != nil {
+				c.leave()
+				return err
+			}
+		}
 	}
 	return nil
 }

@@ -178,6 +178,20 @@ func (c *conn) adopt(row *ownerRow) error {
 	return nil
 }
 
+// adoptFirstWriter makes this process a member of the group whose first write
+// has ended the store's emptiness since this one was opened.
+func (c *conn) adoptFirstWriter() (adopted bool, err error) {
+	row, err := readOwner(c.sh)
+	if err != nil || row == nil || row.mode != modeShared {
+		return false, nil // still empty, or what follows will say why not
+	}
+	if err := c.adopt(row); err != nil {
+		return false, err
+	}
+	c.cov.persisted.Store(true)
+	return true, nil
+}
+
 // begin starts a transaction that will write, and makes sure that this
 // ownership is still the newest. On error no transaction is open.
 func (c *conn) begin(kind shim.Kind) error {
@@ -207,12 +221,9 @@ func (c *conn) admit(state shim.FenceState) error {
 		}
 	case state == shim.Superseded && o.mode == modeShared && !c.cov.persisted.Load():
 		// The store was empty; another member of the group was first to write.
-		var row *ownerRow
-		if row, err = readOwner(c.sh); err == nil && row != nil && row.mode == modeShared {
-			if err = c.adopt(row); err == nil {
-				c.cov.persisted.Store(true)
-				return nil
-			}
+		var adopted bool
+		if adopted, err = c.adoptFirstWriter(); adopted {
+			return nil
 		} else if err == nil {
 			err = o.lose("another owner wrote the empty store first")
 		}

@@ -395,6 +395,7 @@ int coop_run_kept(coop_conn *c, int which) {
 int coop_check_fence(coop_conn *c) {
   sqlite3_stmt *s;
   int rc, found = COOP_NO_OWNER;
+  if (!c->store) return SQLITE_OK; /* a reader: SQLite itself refuses its writes */
   if (!load(&c->store->permit)) return COOP_FENCED;
   if (prepare_kept(c, COOP_STMT_FENCE) != SQLITE_OK) return COOP_NO_OWNER;
   s = c->stmts[COOP_STMT_FENCE];
