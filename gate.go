@@ -177,6 +177,18 @@ func (g *gate) hand() {
 	w.ready <- struct{}{}
 }
 
+// waiting counts those in the queues.
+func (g *gate) waiting() (n int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, l := range [...]waiters{g.urgent, g.queue} {
+		for w := l.first; w != nil; w = w.next {
+			n++
+		}
+	}
+	return n
+}
+
 // busy describes the present holder to somebody who may not wait.
 func (g *gate) busy() *BusyError {
 	g.mu.Lock()

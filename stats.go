@@ -20,6 +20,7 @@ type Stats struct {
 	Opened       int64 // physical connections opened
 	Parked       int64 // physical connections kept open for the next to come, now
 	Repairs      int64 // times the watcher restored fences that an outsider's DDL had removed or left out
+	Waiting      int64 // writers waiting at the gate, now
 	GateWaits    Waits
 }
 

@@ -57,6 +57,7 @@ func (s *Store) Epoch() int64 { return s.own.epoch.Load() }
 // Stats returns what this ownership has counted in this process.
 func (s *Store) Stats() Stats {
 	st := s.own.counters.snapshot()
+	st.Waiting = s.own.gate.waiting()
 	st.GateWaits = s.own.gate.waits.snapshot()
 	s.connector.mu.Lock()
 	st.Parked = int64(len(s.connector.parked))
