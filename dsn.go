@@ -71,12 +71,10 @@ func parseDSN(dsn string) (*config, error) {
 		name, query = dsn[:pos], dsn[pos+1:]
 	}
 	isURI := strings.HasPrefix(dsn, "file:")
-	fragment := ""
 	if isURI {
-		// SQLite ends a URI's parameters at a fragment and ignores it.
-		if i := strings.IndexByte(query, '#'); i >= 0 {
-			query, fragment = query[:i], query[i:]
-		}
+		// SQLite ends a URI's parameters at a fragment and ignores it; mattn's
+		// driver would take it for part of a value.
+		query, _, _ = strings.Cut(query, "#")
 	}
 	params, err := url.ParseQuery(query)
 	if err != nil {
@@ -113,7 +111,7 @@ func parseDSN(dsn string) (*config, error) {
 		// the same private temporary database.
 		name = "file:"
 	}
-	c.dsn = name + "?" + strings.Join(kept, "&") + fragment
+	c.dsn = name + "?" + strings.Join(kept, "&")
 	return c, nil
 }
 
