@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -74,7 +73,6 @@ func newConnector(ctx context.Context, cfg *config, options *Options) (*Connecto
 	if cfg.actor != "" {
 		c.actor = newMetadata([]pair{{"actor", cfg.actor}})
 	}
-	created := !exists(cfg)
 	own, err := join(ctx, cfg, c.options.Logger)
 	if err != nil {
 		return nil, err
@@ -90,9 +88,6 @@ func newConnector(ctx context.Context, cfg *config, options *Options) (*Connecto
 	first, err := c.takeOver(ctx)
 	if err != nil {
 		own.leave(true)
-		if created {
-			removeEmpty(own.path)
-		}
 		return nil, err
 	}
 	c.parked = append(c.parked, first)
@@ -297,17 +292,4 @@ func (c *Connector) describe(err error) error {
 		}
 		return "coopsqlite: store " + c.own.path + ": " + message + hint
 	})
-}
-
-// exists reports whether the store's file was there before it was opened.
-func exists(cfg *config) bool {
-	_, err := os.Stat(cfg.path)
-	return err == nil
-}
-
-// removeEmpty takes back the empty file that a failed open has made.
-func removeEmpty(path string) {
-	if info, err := os.Stat(path); path != "" && err == nil && info.Size() == 0 {
-		_ = os.Remove(path)
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"math"
 	"os"
@@ -36,6 +37,7 @@ type ownership struct {
 	mode     string
 	settings settings
 	holder   Holder
+	created  bool        // the store's file was not there before
 	lock     *flock.File // nil for readers and in memory
 	shim     *shim.Store // nil for readers
 	gate     gate
@@ -227,6 +229,8 @@ func tryJoin(path string, cfg *config, logger *slog.Logger) (*ownership, error) 
 	}
 	o := newOwnership(path, path, cfg.mode, cfg, logger)
 	o.lock = lock
+	_, err = os.Stat(path)
+	o.created = errors.Is(err, fs.ErrNotExist)
 	owners.byKey[path] = o
 	return o, nil
 }
@@ -320,12 +324,19 @@ func (o *ownership) leave(discard bool) {
 	if o.lock != nil {
 		switch {
 		case discard && !o.taken:
-			o.lock.Discard()
+			o.lock.Discard(o.removeEmpty)
 		default:
 			_ = o.lock.Release(o.mode != modeShared)
 		}
 	}
 	o.shim.Release()
+}
+
+// removeEmpty takes back the empty file that a failed open has made.
+func (o *ownership) removeEmpty() {
+	if info, err := os.Stat(o.path); o.created && err == nil && info.Size() == 0 {
+		_ = os.Remove(o.path)
+	}
 }
 
 // writable says why this ownership may not write, if so.

@@ -51,7 +51,7 @@ func Acquire(path, storePath string, mode Mode) (*File, error) {
 			return nil, err
 		}
 		if err := lock(l.f, int(mode)|syscall.LOCK_NB); err != nil {
-			l.f.Close()
+			l.Discard(nil)
 			return nil, err
 		}
 		current, err := l.Current()
@@ -86,7 +86,7 @@ func open(path, storePath string) (*File, error) {
 	}
 	l := &File{f: f, path: path, created: created}
 	if err := l.admit(storePath); err != nil {
-		l.Discard()
+		l.Discard(nil)
 		return nil, err
 	}
 	return l, nil
@@ -178,12 +178,18 @@ func (l *File) Release(clear bool) error {
 	return l.f.Close()
 }
 
-// Discard gives the lock back after a failed open and removes the file if this
-// call made it. Whoever opened it meanwhile finds another inode at the path,
-// or none, and starts over.
-func (l *File) Discard() {
-	if l.created {
-		os.Remove(l.path)
+// Discard gives the lock back after a failed open. If nobody else has a share
+// in it, undo is called (it may be nil), and the file is removed if this call
+// made it. Whoever opened it meanwhile finds another inode at the path, or
+// none, and starts over.
+func (l *File) Discard(undo func()) {
+	if !errors.Is(lock(l.f, syscall.LOCK_EX|syscall.LOCK_NB), ErrHeld) {
+		if undo != nil {
+			undo()
+		}
+		if l.created {
+			os.Remove(l.path)
+		}
 	}
 	l.f.Close()
 }
