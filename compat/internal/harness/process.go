@@ -2,14 +2,15 @@ package harness
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -35,7 +36,7 @@ const refusal = "no such function: coop_write_permit"
 func Main(m *testing.M) {
 	switch os.Getenv(roleVariable) {
 	case roleWrite:
-		os.Exit(exitCode(tryWrites(os.Args[1])))
+		os.Exit(exitCode(answerOutside()))
 	case roleOwn:
 		os.Exit(exitCode(own(os.Args[1])))
 	}
@@ -61,18 +62,18 @@ func command(ctx context.Context, role, dsn string) *exec.Cmd {
 // the sqlite3 shell where there is one.
 func OutsiderIsRefused(t testing.TB, path string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-
-	out, err := command(ctx, roleWrite, path).CombinedOutput()
-	require.NoError(t, err, "an outside process could write:\n%s", out)
+	ask, err := outsider()
+	require.NoError(t, err)
+	statements, err := ask(path)
+	require.NoError(t, err)
 
 	shell, err := exec.LookPath("sqlite3")
 	if err != nil {
 		return
 	}
-	for line := range strings.Lines(string(out)) {
-		statement := strings.TrimSpace(line)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, statement := range statements {
 		if strings.HasPrefix(statement, "INSERT") {
 			continue // a shell of an older version may not know a column's default
 		}
@@ -83,8 +84,61 @@ func OutsiderIsRefused(t testing.TB, path string) {
 	}
 }
 
-// tryWrites is the outsider: it prints the statements it tried, and its error
-// names the first one that was not refused as it should be.
+// outsider starts the process that tries to write, one for all tests of a
+// binary: with the race detector it takes a second to start. The function it
+// returns has the outsider try a store, and returns the statements that were
+// refused as they should be.
+var outsider = sync.OnceValues(func() (func(path string) ([]string, error), error) {
+	cmd := command(context.Background(), roleWrite, "")
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil { // it ends with its input, which ends with us
+		return nil, err
+	}
+	answers := bufio.NewScanner(stdout)
+	var mu sync.Mutex
+	return func(path string) ([]string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if _, err := fmt.Fprintln(stdin, path); err != nil {
+			return nil, err
+		}
+		var statements []string
+		for answers.Scan() {
+			switch kind, text, _ := strings.Cut(answers.Text(), " "); kind {
+			case "refused":
+				statements = append(statements, text)
+			case "failed":
+				return nil, errors.New(text)
+			case "done":
+				return statements, nil
+			}
+		}
+		return nil, fmt.Errorf("the outside process ended: %v", answers.Err())
+	}, nil
+})
+
+// answerOutside is the outsider's process: it reads paths and answers with the
+// statements that were refused, and how it went.
+func answerOutside() error {
+	paths := bufio.NewScanner(os.Stdin)
+	for paths.Scan() {
+		if err := tryWrites(paths.Text()); err != nil {
+			fmt.Println("failed", strings.ReplaceAll(err.Error(), "\n", " "))
+		} else {
+			fmt.Println("done")
+		}
+	}
+	return paths.Err()
+}
+
 func tryWrites(path string) error {
 	db, err := sql.Open("sqlite3", "file:"+path+"?_busy_timeout=10000")
 	if err != nil {
@@ -100,9 +154,9 @@ func tryWrites(path string) error {
 	}
 	for _, s := range statements {
 		if _, err := db.Exec(s); err == nil || err.Error() != refusal {
-			return fmt.Errorf("%s: want %q, got %v", s, refusal, err)
+			return fmt.Errorf("an outside process ran %s: want %q, got %v", s, refusal, err)
 		}
-		fmt.Println(s)
+		fmt.Println("refused", s)
 	}
 	return nil
 }
@@ -144,8 +198,7 @@ func AnotherOwner(t testing.TB, dsn string) (stop func()) {
 	require.NoError(t, err)
 	stdout, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	var trouble bytes.Buffer
-	cmd.Stderr = &trouble
+	cmd.Stderr = os.Stderr
 	require.NoError(t, cmd.Start())
 
 	stopped := false
@@ -159,7 +212,7 @@ func AnotherOwner(t testing.TB, dsn string) (stop func()) {
 	}
 	t.Cleanup(stop)
 	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err, "%s", trouble.String())
+	require.NoError(t, err)
 	require.Equal(t, "owned\n", line)
 	return stop
 }
