@@ -25,7 +25,7 @@ var (
 	ErrReleased = errors.New("leases: released")
 	// ErrInsideTx means that the operation was started inside the body of a
 	// transaction which holds what the operation would wait for.
-	ErrInsideTx = errors.New("leases: inside an open transaction, which this would wait for")
+	ErrInsideTx = sqltx.ErrInsideTx
 	// ErrClosed is the answer of a Manager that was closed.
 	ErrClosed = errors.New("leases: manager closed")
 	// ErrOutcomeUnknown means that the connection broke during COMMIT:

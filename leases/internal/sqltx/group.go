@@ -3,14 +3,22 @@ package sqltx
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/coopsqlite/coopsqlite/internal/hint"
 )
+
+// ErrInsideTx is the answer to who would wait for a transaction from inside its
+// body.
+var ErrInsideTx = errors.New("inside an open transaction, which this would wait for")
 
 // WriteGrouped is [Store.Write] for bodies that need no *sql.Tx. Where the
 // driver can, they share commits with others who write at the same time: each
 // is undone by itself, and the answer comes after the commit as always.
 func (s *Store) WriteGrouped(ctx context.Context, fn func(ctx context.Context, tx Querier) error) error {
+	if s.Inside(ctx) {
+		return ErrInsideTx
+	}
 	writer, ok := s.db.Driver().(hint.Writer)
 	if !ok || s.owner == nil {
 		return s.Write(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, tx) })

@@ -1,12 +1,15 @@
 package reservationstest
 
 import (
+	"context"
+	"database/sql"
 	"fmt"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/coopsqlite/coopsqlite/leases"
+	"github.com/coopsqlite/coopsqlite/leases/outbox"
 	"github.com/coopsqlite/coopsqlite/leases/reservations"
 )
 
@@ -86,6 +89,27 @@ var keeping = []promise{
 		require.NoError(s, err, "it does nothing where it was run before")
 		_, err = reservations.Schema(s.dialect, reservations.Tables{Stock: "a.b.c"})
 		require.Error(s, err)
+	}},
+	{"OperationsInsideAnOpenTransactionAreRefusedAtOnce", func(s *store) {
+		// On SQLite they would wait for the very transaction they are in.
+		s.seats(3)
+		manager, err := leases.New(s.db, &leases.Options{Dialect: s.dialect})
+		require.NoError(s, err)
+		defer manager.Close()
+		lease, err := manager.Acquire(s.Context(), "job", time.Minute, 0)
+		require.NoError(s, err)
+		relay, err := s.repo.Outbox().Relay(nil)
+		require.NoError(s, err)
+		require.NoError(s, lease.Tx(s.Context(), func(ctx context.Context, tx *sql.Tx) error {
+			_, err := s.repo.Reserve(ctx, want("a", 1))
+			require.ErrorIs(s, err, leases.ErrInsideTx)
+			_, err = s.repo.Confirm(ctx, "", "a")
+			require.ErrorIs(s, err, leases.ErrInsideTx)
+			require.ErrorIs(s, s.repo.Restock(ctx, "seat", 1), leases.ErrInsideTx)
+			require.ErrorIs(s, relay.Ack(ctx, outbox.Delivery{}), leases.ErrInsideTx)
+			return s.repo.Outbox().Append(ctx, tx, *event("a"))
+		}))
+		s.rows(0, 1)
 	}},
 	{"OptionsOutOfBoundsAreErrors", func(s *store) {
 		_, err := reservations.New(nil, nil)
