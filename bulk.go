@@ -39,7 +39,7 @@ func (s *Store) Bulk(ctx context.Context, tables []string, fn func(DBTX) error) 
 	if err := session.call(ctx, fn); err != nil {
 		return err
 	}
-	if err := session.do(func(c *conn) error { c.lifted = nil; return nil }); err != nil {
+	if err := session.do(func(c *conn) error { c.lower(); return nil }); err != nil {
 		return err
 	}
 	return session.commit(ctx)
@@ -79,4 +79,11 @@ func (c *conn) lift(names []string) error {
 		}
 	}
 	return nil
+}
+
+// lower lets the next look at the fences, at the latest the commit's, put back
+// what lift took away.
+func (c *conn) lower() {
+	// DDL inside has completed the other fences, which is not enough any more.
+	c.lifted, c.pending = nil, false
 }

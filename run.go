@@ -197,8 +197,7 @@ func (c *conn) checkOnce() error {
 func (c *conn) settle(s *statement, err error) {
 	auto := c.sh.Autocommit()
 	if s != nil && s.rollsBack && err == nil {
-		// What was covered inside may be undone, and its version with it.
-		c.pending, c.pendingOwner = false, false
+		c.forget()
 		if c.inTx && auto {
 			c.own.counters.rollbacks.Add(1)
 		}
@@ -225,7 +224,7 @@ func (c *conn) endOfTx(err error) {
 	c.checked = false
 	if err != nil {
 		c.own.counters.aborted.Add(1)
-		c.pending, c.pendingOwner = false, false
+		c.forget()
 	}
 	if c.tx != nil {
 		c.tx.ended, c.tx.cause = true, err
@@ -252,6 +251,10 @@ func (c *conn) record() {
 		c.pendingOwner = false
 	}
 }
+
+// forget drops what cover found, after a rollback: also one to a savepoint may
+// have undone it, and its schema version with it.
+func (c *conn) forget() { c.pending, c.pendingOwner = false, false }
 
 // beforeCommit completes the fences if the transaction has changed the schema
 // or follows an outsider's change; the schema version tells. It also keeps an
@@ -287,7 +290,8 @@ func (c *conn) rollback() {
 		_ = c.sh.Control(shim.Rollback)
 		c.own.counters.rollbacks.Add(1)
 	}
-	c.pending, c.pendingOwner, c.checked = false, false, false
+	c.forget()
+	c.lifted, c.checked = nil, false
 	c.inTx = !c.sh.Autocommit()
 	if c.openWrites == 0 {
 		c.leave()

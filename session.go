@@ -112,7 +112,12 @@ func (s *session) end() {
 
 // control runs a savepoint statement of ours.
 func (s *session) control(ctx context.Context, kind shim.Kind) error {
-	return s.do(func(c *conn) error { return c.explain(ctx, c.sh.Control(kind)) })
+	return s.do(func(c *conn) error {
+		if kind == shim.RollbackTo {
+			c.forget()
+		}
+		return c.explain(ctx, c.sh.Control(kind))
+	})
 }
 
 // aborted is why SQLite rolled the transaction back, if it did.
