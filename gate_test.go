@@ -210,9 +210,11 @@ func TestWaitAtTheGateEndsWithItsContext(t *testing.T) {
 	db := newStore(t, "&_busy_timeout=60000")
 	begin(t, db)
 	for name, write := range map[string]func(context.Context) error{
-		"begin":     func(ctx context.Context) error { _, err := db.BeginTx(ctx, nil); return err },
-		"exec":      func(ctx context.Context) error { _, err := db.ExecContext(ctx, "DELETE FROM t"); return err },
-		"returning": func(ctx context.Context) error { return db.QueryRowContext(ctx, "DELETE FROM t RETURNING id").Scan(new(int)) },
+		"begin": func(ctx context.Context) error { _, err := db.BeginTx(ctx, nil); return err },
+		"exec":  func(ctx context.Context) error { _, err := db.ExecContext(ctx, "DELETE FROM t"); return err },
+		"returning": func(ctx context.Context) error {
+			return db.QueryRowContext(ctx, "DELETE FROM t RETURNING id").Scan(new(int))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(context.Background())

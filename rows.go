@@ -71,11 +71,12 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 		}
 	}
 	if err != nil {
+		err = c.explain(ctx, err)
 		if r.write || c.inTx {
 			c.sh.Refresh()
 			c.settle(s, err)
 		}
-		return nil, c.explain(ctx, err)
+		return nil, err
 	}
 	if s.dirties {
 		c.dirty = true
@@ -168,11 +169,12 @@ func (r *rows) Next(dest []driver.Value) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
+	err = c.explain(r.ctx, err)
 	if c.inTx {
 		c.sh.Refresh()
 		c.settle(nil, err)
 	}
-	return c.explain(r.ctx, err)
+	return err
 }
 
 // Close ends the rows. Those of a write in autocommit commit here; the error is
@@ -184,7 +186,7 @@ func (r *rows) Close() error {
 	r.closed = true
 	c := r.c
 	c.start(r.token)
-	err := r.SQLiteRows.Close()
+	err := c.explain(r.ctx, r.SQLiteRows.Close())
 	c.sh.Unwatch()
 	r.giveBack()
 	c.openRows--
@@ -200,7 +202,7 @@ func (r *rows) Close() error {
 	if r.s.pragma && c.authorizerLost {
 		c.sh.AdoptBusyTimeout()
 	}
-	return c.explain(r.ctx, err)
+	return err
 }
 
 // queryBusyTimeout answers PRAGMA busy_timeout: SQLite has forgotten the value,

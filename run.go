@@ -43,8 +43,9 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 	c.start(c.watch(ctx))
 	res, err := c.runGuarded(s, args, wrapped)
 	c.sh.Unwatch()
+	err = c.explain(ctx, err)
 	c.settle(s, err)
-	return res, c.explain(ctx, err)
+	return res, err
 }
 
 // compile prepares again what was only judged before.
@@ -130,12 +131,9 @@ func (c *conn) admitStatement(ctx context.Context, s *statement) error {
 // admitInTx refuses statements of a transaction that has ended without the
 // caller's doing: they would run outside any.
 func (c *conn) admitInTx(s *statement) error {
-	if c.inSession && s.transactional() && !s.savepoint {
-		return errors.New("coopsqlite: BEGIN, COMMIT and ROLLBACK are not allowed inside Write and Bulk: return an error to roll back")
-	}
 	if c.tx != nil && c.tx.ended {
-		if s.opens {
-			c.tx.ended, c.tx.cause = false, nil
+		if s.opens && c.tx.cause == nil { // after a COMMIT of the caller's own
+			c.tx.ended = false
 			return nil
 		}
 		return &abortedError{c.tx.cause}
@@ -145,6 +143,7 @@ func (c *conn) admitInTx(s *statement) error {
 	}
 	cause := c.aborted
 	switch {
+	case s.savepoint: // the caller believes it inside the transaction
 	case s.opens:
 		c.aborted = nil
 		return nil

@@ -51,9 +51,10 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	c.start(t)
 	err := c.begin(kind)
 	c.sh.Unwatch()
+	err = c.explain(ctx, err)
 	c.settle(nil, err)
 	if err != nil {
-		return nil, c.explain(ctx, err)
+		return nil, err
 	}
 	c.checked = kind != shim.Begin
 	if t != nil {
