@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/coopsqlite/coopsqlite"
 	"github.com/coopsqlite/coopsqlite/compat/internal/harness"
 )
 
@@ -129,13 +130,20 @@ func TestMemoryStoresAsUnitTestsUseThem(t *testing.T) {
 			var n int
 			require.NoError(t, one.QueryRow("SELECT count(*) FROM foo").Scan(&n))
 			require.Equal(t, 1, n)
-			err := two.QueryRow("SELECT count(*) FROM foo").Scan(&n)
+			require.NoError(t, one.QueryRow("SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND tbl_name = 'foo'").Scan(&n))
+			require.Equal(t, 3, n, "what a unit test sees is what the service will see")
+
+			store, err := coopsqlite.StoreOf(one)
+			require.NoError(t, err)
+			_, verifyErr := store.Verify(t.Context())
+			err = two.QueryRow("SELECT count(*) FROM foo").Scan(&n)
 			if name == "named and shared" {
 				require.NoError(t, err)
+				require.NoError(t, verifyErr)
 			} else {
-				require.ErrorContains(t, err, "no such table", "each pool has a store of its own")
+				require.ErrorContains(t, err, "no such table", "each connection has a store of its own")
+				require.ErrorContains(t, verifyErr, "cache=shared", "there is no store as a whole")
 			}
-			harness.Covered(t, one)
 		})
 	}
 	files, err := os.ReadDir(dir)

@@ -5,29 +5,31 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/coopsqlite/coopsqlite"
 )
 
-// Covered requires that each table of db's store has its three fences. It
-// looks at the store itself and not at what the driver believes.
+// Covered asks Verify whether each tracked table of db's store has its fences,
+// and requires that it tracks as many tables as the store has. In these tests
+// nothing is excluded.
 func Covered(t testing.TB, db *sql.DB) {
 	t.Helper()
-	rows, err := db.Query(`
-		SELECT t.name, count(trigger.name)
-		FROM pragma_table_list AS t
-		LEFT JOIN sqlite_schema AS trigger ON trigger.type = 'trigger'
-			AND trigger.tbl_name = t.name COLLATE NOCASE AND trigger.name LIKE 'coop\_fence\_%' ESCAPE '\'
-		WHERE t.schema = 'main' AND t.type = 'table' AND t.name NOT LIKE 'sqlite\_%' ESCAPE '\'
-		GROUP BY t.name`)
+	store, err := coopsqlite.StoreOf(db)
 	require.NoError(t, err)
-	defer rows.Close()
-	tables := 0
-	for rows.Next() {
-		var table string
-		var fences int
-		require.NoError(t, rows.Scan(&table, &fences))
-		require.Equal(t, 3, fences, "the fences of %s", table)
-		tables++
+	coverage, err := store.Verify(t.Context())
+	require.NoError(t, err)
+	require.True(t, coverage.Complete(), "%+v", coverage)
+
+	tracked := 0
+	for _, table := range coverage.Tables {
+		if table.Tracked {
+			tracked++
+		}
 	}
-	require.NoError(t, rows.Err())
-	require.NotZero(t, tables, "the store has no table")
+	var ordinary int
+	require.NoError(t, db.QueryRow(`
+		SELECT count(*) FROM pragma_table_list
+		WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite\_%' ESCAPE '\'`).Scan(&ordinary))
+	require.NotZero(t, ordinary, "the store has no table")
+	require.Equal(t, ordinary, tracked, "%+v", coverage)
 }

@@ -10,8 +10,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	_ "github.com/coopsqlite/coopsqlite" // registers Driver
 )
 
 // Driver is the name under which the driver that is tested is registered.
