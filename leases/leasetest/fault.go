@@ -3,7 +3,6 @@ package leasetest
 import (
 	"fmt"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -83,15 +82,6 @@ func killAtEveryStep(t *testing.T, fresh func(*testing.T) *env) {
 	}
 }
 
-// pause stops a process and returns when it no longer runs.
-func (w *Worker) pause() {
-	require.NoError(w.t, w.Process.Signal(syscall.SIGSTOP))
-}
-
-func (w *Worker) resume() {
-	require.NoError(w.t, w.Process.Signal(syscall.SIGCONT))
-}
-
 func stoppedBetween(t *testing.T, fresh func(*testing.T) *env) {
 	e := fresh(t)
 	a, b := e.twoWorkers()
@@ -101,13 +91,13 @@ func stoppedBetween(t *testing.T, fresh func(*testing.T) *env) {
 	writes := a.MustAcquire("writes", long)
 	held, err := a.Hold("holds", long, 0)
 	require.NoError(t, err)
-	a.pause()
+	a.Stop()
 	taken := map[string]*Held{}
 	for _, name := range []string{"extends", "releases", "writes", "holds"} {
 		e.expire(b, name)
 		taken[name] = b.MustAcquire(name, 2*long)
 	}
-	a.resume()
+	a.Continue()
 	require.ErrorIs(t, extends.Extend(2*long), leases.ErrLost)
 	require.ErrorIs(t, releases.Release(), leases.ErrLost)
 	require.ErrorIs(t, writes.Tx(e.insert(), false), leases.ErrLost)
@@ -136,12 +126,12 @@ func stoppedInside(t *testing.T, fresh func(*testing.T) *env) {
 	l := a.MustAcquire("job", 5*short)
 	_, err := l.OpenTx(e.insert())
 	require.NoError(t, err)
-	a.pause()
+	a.Stop()
 	if e.store.Dialect == leases.Postgres {
 		next, err := b.Acquire("job", long, long)
 		require.NoError(t, err)
 		require.NoError(t, next.Tx(e.insert(), false))
-		a.resume()
+		a.Continue()
 		_, err = (&Held{a, l.handle + 1, l.Info}).Finish(false)
 		require.Error(t, err)
 		require.Equal(t, 1, e.rows(e.open()))
@@ -169,7 +159,7 @@ func stoppedBeforeCommit(t *testing.T, fresh func(*testing.T) *env) {
 	var tx sync.WaitGroup
 	tx.Go(func() { _ = l.Tx(e.insert(), false) })
 	<-a.stopped
-	a.pause()
+	a.Stop()
 	_, err := b.ask(request{Op: "acquire", Name: "job", TTL: long, MaxWait: 2 * short, Timeout: 3 * short})
 	require.Error(t, err, "granted while the holder may still commit")
 	a.Kill()

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -113,15 +114,19 @@ func work(config string, requests io.Reader, responses io.Writer) error {
 // Worker is one party that competes for leases: a Manager of its own, in this
 // process or in another.
 type Worker struct {
-	t     *testing.T
-	Owner string
-	// Process is the worker's process, to stop and to kill; nil if it lives in
-	// this one.
-	Process *os.Process
+	t       *testing.T
+	Owner   string
+	process *os.Process     // nil if it lives in this one
 	stopped <-chan struct{} // closed when it stands still, as configured
 	kill    func()
 	call    func(request) (response, error)
 }
+
+// Stop makes the worker's process stand still, until Continue.
+func (w *Worker) Stop() { require.NoError(w.t, w.process.Signal(syscall.SIGSTOP)) }
+
+// Continue lets it go on.
+func (w *Worker) Continue() { require.NoError(w.t, w.process.Signal(syscall.SIGCONT)) }
 
 // Kill ends the worker's process with SIGKILL and waits for its end.
 func (w *Worker) Kill() { w.kill() }
@@ -159,7 +164,7 @@ func startWorker(t *testing.T, c workerConfig) *Worker {
 		close(cl.stopped)
 	}
 	go cl.receive(decoder)
-	return &Worker{t: t, Owner: c.Owner, Process: cmd.Process, stopped: cl.stopped, kill: kill, call: cl.call}
+	return &Worker{t: t, Owner: c.Owner, process: cmd.Process, stopped: cl.stopped, kill: kill, call: cl.call}
 }
 
 // client is this side of a process worker.
