@@ -136,7 +136,7 @@ func (c *conn) succeed(s *schema) (adopted bool, err error) {
 	if c.own.mode == modeShared && row.mode == modeShared {
 		return true, c.adopt(row)
 	}
-	c.own.epoch.Store(row.epoch + 1)
+	c.own.setEpoch(row.epoch + 1)
 	// An older owner's fence of any other form refuses to be taken over.
 	for _, f := range s.byName[ownerTable].have {
 		if !slices.Contains(ownerFences[:], f) {
@@ -172,7 +172,7 @@ func (c *conn) adopt(row *ownerRow) error {
 	if reason := o.settings.differs(row.settings); reason != "" {
 		return &ConflictError{Path: o.path, Holder: row.holder, Reason: reason + ": members of a shared ownership must agree; to change it, open the store once with _coop_owner=exclusive"}
 	}
-	o.epoch.Store(row.epoch)
+	o.setEpoch(row.epoch)
 	o.fence.Store(row.fence)
 	o.shim.SetFence(row.fence)
 	return nil
@@ -277,13 +277,21 @@ func (c *conn) complete(s *schema) (repaired int, err error) {
 	if s.owner {
 		c.pendingOwner = true
 	}
+	if err := c.addChanges(s); err != nil {
+		return 0, err
+	}
+	var statements []string
 	if fencing {
-		for _, statement := range s.repairs(c.cfg.epoch, c.lifted) {
-			if err := c.sh.Exec(statement); err != nil {
-				return repaired, shim.Annotate(err, func(message string) string { return "completing the fences: " + message })
-			}
-			repaired++
+		statements = s.repairs(c.cfg.epoch, c.lifted)
+	}
+	if !c.own.unfenced.Load() {
+		statements = append(statements, s.trackingRepairs()...)
+	}
+	for _, statement := range statements {
+		if err := c.sh.Exec(statement); err != nil {
+			return repaired, shim.Annotate(err, func(message string) string { return "completing the fences: " + message })
 		}
+		repaired++
 	}
 	return repaired, c.covered()
 }

@@ -257,10 +257,15 @@ func newOwnership(key, path, mode string, cfg *config, logger *slog.Logger) *own
 		holder: newHolder(cfg), refs: 1,
 	}
 	o.fence.Store(newFence())
-	o.epoch.Store(1)
 	o.coverage.version.Store(-1)
 	o.shim = shim.NewStore(o.fence.Load())
+	o.setEpoch(1)
 	return o
+}
+
+func (o *ownership) setEpoch(epoch int64) {
+	o.epoch.Store(epoch)
+	o.shim.SetEpoch(epoch)
 }
 
 // newFence is a random positive number of 63 bits.

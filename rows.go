@@ -59,6 +59,7 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 	}
 	r := &rows{c: c, ctx: ctx, s: s, write: !s.reads, token: c.watch(ctx)}
 	c.start(r.token)
+	c.sh.NewStatement()
 	inner, err := r.first(args)
 	c.sh.Unwatch()
 	if err == nil && r.write {

@@ -68,7 +68,11 @@ func (c *conn) runGuarded(s *statement, args []driver.NamedValue, wrapped bool) 
 			return nil, err
 		}
 	}
-	rowid, changes, err := c.sh.Run(s.stmt, &c.args, args)
+	run := c.runPlain
+	if s.alters && !c.cfg.changes.none() {
+		run = c.runAltering
+	}
+	rowid, changes, err := run(s, args)
 	if err == nil && !wrapped && c.gated && !c.checked && !c.sh.Autocommit() {
 		err = c.checkOnce()
 	}
@@ -90,6 +94,10 @@ func (c *conn) runGuarded(s *statement, args []driver.NamedValue, wrapped bool) 
 		c.dirty = true
 	}
 	return result{rowid, changes}, nil
+}
+
+func (c *conn) runPlain(s *statement, args []driver.NamedValue) (rowid, changes int64, err error) {
+	return c.sh.Run(s.stmt, &c.args, args)
 }
 
 // errRollbackDone: the ROLLBACK of a transaction that SQLite had already rolled

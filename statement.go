@@ -35,6 +35,10 @@ type statement struct {
 	dirties                              bool   // leaves something behind in the connection
 	wrap                                 bool   // in autocommit, needs a transaction around it for its fences
 	attached                             string // the attached database it would write
+	// alters: it is, or may be, ALTER TABLE of a table of main: altered, or if
+	// that is empty, any.
+	alters  bool
+	altered string
 
 	// reader is mattn's statement for a write that returns rows.
 	reader     driver.Stmt
@@ -75,7 +79,7 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 	if rest != "" {
 		text = query[:p.Tail]
 	}
-	s = &statement{text: text, stmt: p.Stmt, params: p.Stmt.Params, columns: p.Stmt.Columns, attached: p.Attached}
+	s = &statement{text: text, stmt: p.Stmt, params: p.Stmt.Params, columns: p.Stmt.Columns, attached: p.Attached, altered: p.Altered}
 	if err := c.classify(s, p.Authorized); err != nil {
 		s.finalize()
 		return nil, "", err
@@ -130,6 +134,7 @@ func (c *conn) classify(s *statement, authorized bool) error {
 	// may be gone when the statement runs), or VACUUM.
 	unnamed := s.writes && written == 0 && !s.pragma && !s.transactional()
 	s.ddl = seen&shim.DDL != 0 || unnamed && seen&shim.NoWrap == 0
+	s.alters = seen&shim.Alters != 0 || s.ddl && c.authorizerLost
 	s.wrap = (s.ddl || c.authorizerLost && s.writes) && seen&shim.NoWrap == 0 && !s.transactional()
 	if s.attached == "" && seen&shim.WriteAttached != 0 {
 		s.attached = anyAttached

@@ -16,7 +16,9 @@ type table struct {
 	// tracked tables must have their fences; why says why one has none.
 	tracked bool
 	why     string
-	have    []trigger // ours, on this table
+	have    []trigger // fences on this table
+	shadow  bool      // belongs to a virtual table
+	changes []trigger // that record its changes, if wanted
 }
 
 // schema is main's, read in one pass.
@@ -24,7 +26,9 @@ type schema struct {
 	tables []*table
 	byName map[string]*table // by folded name
 	fences []trigger         // all triggers whose name says that they are fences
-	owner  bool              // coop_owner exists
+	// trackers are those whose name says that they record changes.
+	trackers []trigger
+	owner    bool // coop_owner exists
 }
 
 // readSchema reads sqlite_schema once; a query per table would be quadratic.
@@ -40,8 +44,11 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 		on, _ := rows[i+2].(string)
 		sql, _ := rows[i+3].(string)
 		if kind == "trigger" {
-			if isFenceName(name) {
+			switch {
+			case isFenceName(name):
 				s.fences = append(s.fences, trigger{name, on, sql})
+			case isChangeName(name):
+				s.trackers = append(s.trackers, trigger{name, on, sql})
 			}
 			continue
 		}
@@ -146,6 +153,7 @@ func (s *schema) trackShadow(t *table, cfg *config) (tracked bool, why string) {
 		if known && !isShadowSuffix(parent.virtual, suffix) {
 			continue // an ordinary table that is merely named so
 		}
+		t.shadow = true
 		for _, s := range shadows.suffixes {
 			if s == suffix && (cfg.virtual || shadows.byDefault) && cfg.tables.has(parent.name) {
 				return true, ""

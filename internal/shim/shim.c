@@ -31,6 +31,7 @@ void coop_conn_release(coop_conn *c) {
   coop_store_release(c->store);
   free(c->metadata);
   free(c->packed);
+  coop_changes_free(&c->tracking);
   free(c);
 }
 
@@ -76,6 +77,7 @@ int coop_set_metadata(coop_conn *c, const char *p, int n) {
   }
   free(c->metadata);
   c->metadata = copy;
+  coop_changes_new_metadata(&c->tracking);
   c->metadata_len = n;
   return SQLITE_OK;
 }
@@ -155,6 +157,14 @@ static void saw_write(coop_conn *c, const char *schema) {
   }
 }
 
+static void saw_alter(coop_conn *c, const char *table) {
+  size_t n = table ? strlen(table) : 0;
+  c->seen |= COOP_SEEN_DDL | COOP_SEEN_ALTER;
+  if (n >= sizeof c->altered) n = 0;
+  if (n) memcpy(c->altered, table, n);
+  c->altered[n] = 0;
+}
+
 /* Records what a statement is about to do; it never refuses anything itself.
 ** https://sqlite.org/c3ref/c_alter_table.html lists the actions. */
 static int authorize(void *p, int action, const char *a, const char *b, const char *schema, const char *trigger) {
@@ -169,7 +179,7 @@ static int authorize(void *p, int action, const char *a, const char *b, const ch
     saw_write(c, schema);
     break;
   case SQLITE_ALTER_TABLE: /* here the first argument is the schema */
-    if (a && strcmp(a, "main") == 0) c->seen |= COOP_SEEN_DDL;
+    if (a && strcmp(a, "main") == 0) saw_alter(c, b);
     saw_write(c, a);
     break;
   case SQLITE_CREATE_VTABLE:
@@ -226,6 +236,7 @@ int coop_conn_new(void *db, coop_store *store, int64_t busy_limit, coop_conn **o
   if (store) __atomic_add_fetch(&store->refs, 1, __ATOMIC_ACQ_REL);
   rc = create_function(c, "coop_context", 1, context_value);
   if (rc == SQLITE_OK && store) rc = create_function(c, "coop_write_permit", 0, write_permit);
+  if (rc == SQLITE_OK && store) rc = coop_changes_register(c);
   if (rc == SQLITE_OK) rc = sqlite3_set_authorizer(c->db, authorize, c);
   if (rc != SQLITE_OK) {
     coop_conn_release(c);
@@ -240,6 +251,7 @@ int coop_conn_new(void *db, coop_store *store, int64_t busy_limit, coop_conn **o
 /* Ends the shim's own statements; call it before the connection is closed. */
 void coop_conn_finalize(coop_conn *c) {
   int i;
+  coop_changes_finalize(&c->tracking);
   for (i = 0; i < COOP_STMT_COUNT; i++) {
     sqlite3_finalize(c->stmts[i]);
     c->stmts[i] = 0;
@@ -333,6 +345,7 @@ static int bind(sqlite3_stmt *s, const coop_arg *a, int n, const char *buf) {
 ** not), and resets. The bindings are cleared: they point into Go memory. */
 int coop_run(coop_conn *c, sqlite3_stmt *s, coop_arg *args, int n, const char *buf) {
   int rc = bind(s, args, n, buf), reset;
+  coop_changes_new_statement(&c->tracking);
   if (rc == SQLITE_OK) {
     rc = sqlite3_step(s);
     c->rowid = sqlite3_last_insert_rowid(c->db);

@@ -47,6 +47,9 @@ func (s *Store) SetPermit(ok bool) {
 // SetFence changes this ownership's number, when a member adopts its group's.
 func (s *Store) SetFence(fence int64) { storeInt64(&s.p.fence, C.int64_t(fence)) }
 
+// SetEpoch changes what the feed of changes is told of the ownership.
+func (s *Store) SetEpoch(epoch int64) { storeInt64(&s.p.epoch, C.int64_t(epoch)) }
+
 // Release gives up the reference that [NewStore] returned.
 func (s *Store) Release() { C.coop_store_release(s.p) }
 
@@ -85,6 +88,7 @@ const (
 	Tables        Seen = C.COOP_SEEN_TABLES
 	InSavepoint   Seen = C.COOP_SEEN_SAVEPOINT
 	PragmaReads   Seen = C.COOP_SEEN_PRAGMA_READS
+	Alters        Seen = C.COOP_SEEN_ALTER
 )
 
 // TxnState is the state of main's transaction: https://sqlite.org/c3ref/txn_state.html
@@ -240,6 +244,14 @@ func (c *Conn) SchemaHasOwner(schema string) bool {
 	name := C.CString(schema)
 	defer C.free(unsafe.Pointer(name))
 	return C.coop_schema_has_owner(c.p, name) != 0
+}
+
+// NewStatement tells the tracking of changes that another statement begins,
+// for those that do not begin with [Conn.Run].
+func (c *Conn) NewStatement() {
+	if c.p.tracking.kept != nil {
+		C.coop_changes_new_statement(&c.p.tracking)
+	}
 }
 
 // Exec runs statements of our own, without arguments.

@@ -6,6 +6,7 @@
 #define COOP_SHIM_H
 
 #include <stdint.h>
+#include "changes.h"
 #include "sqlite.h"
 
 /* One ownership of one store, shared by all connections of the owner. */
@@ -13,6 +14,7 @@ typedef struct coop_store {
   int32_t refs;
   int32_t permit; /* 1 while the owner runs, 0 once it has closed */
   int64_t fence;  /* this ownership's random number */
+  int64_t epoch;
 } coop_store;
 
 /* What the authorizer saw while a statement was compiled. */
@@ -33,7 +35,8 @@ enum {
   COOP_SEEN_VACUUM_INTO = 1 << 13,
   COOP_SEEN_TABLES = 1 << 14,    /* reads or writes the b-tree of a table */
   COOP_SEEN_SAVEPOINT = 1 << 15,
-  COOP_SEEN_PRAGMA_READS = 1 << 16 /* not readonly to SQLite, yet only a question */
+  COOP_SEEN_PRAGMA_READS = 1 << 16, /* not readonly to SQLite, yet only a question */
+  COOP_SEEN_ALTER = 1 << 17      /* ALTER TABLE in main */
 };
 
 /* The statements the shim keeps prepared on each connection. */
@@ -73,6 +76,8 @@ typedef struct coop_conn {
   uint32_t seen;       /* Go: what it saw since the last prepare */
   char attached[128];  /* Go: the attached schema that would be written; empty: several, or a long name */
 
+  char altered[256];   /* Go: the table of main that would be altered; empty: a long name */
+
   int64_t rowid;      /* Go: results of the last run */
   int64_t changes;
   int32_t autocommit;
@@ -86,6 +91,7 @@ typedef struct coop_conn {
   int64_t packed_len;
   int64_t packed_cap;
 
+  coop_changes tracking;
   sqlite3_stmt *stmts[COOP_STMT_COUNT];
 } coop_conn;
 

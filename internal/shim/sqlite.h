@@ -56,6 +56,7 @@ typedef struct sqlite3_value sqlite3_value;
 #define SQLITE_SAVEPOINT 32
 
 #define SQLITE_DBSTATUS_DEFERRED_FKS 10
+#define SQLITE_FCNTL_DATA_VERSION 35
 
 extern int sqlite3_create_function_v2(sqlite3 *, const char *, int, int, void *,
     void (*)(sqlite3_context *, int, sqlite3_value **),
@@ -66,7 +67,17 @@ extern void sqlite3_result_int(sqlite3_context *, int);
 extern void sqlite3_result_int64(sqlite3_context *, long long);
 extern void sqlite3_result_null(sqlite3_context *);
 extern void sqlite3_result_text(sqlite3_context *, const char *, int, void (*)(void *));
+extern void sqlite3_result_text64(sqlite3_context *, const char *, unsigned long long, void (*)(void *), unsigned char);
+extern void sqlite3_result_value(sqlite3_context *, sqlite3_value *);
+extern void sqlite3_result_error(sqlite3_context *, const char *, int);
+extern void sqlite3_result_error_code(sqlite3_context *, int);
+extern void sqlite3_result_error_nomem(sqlite3_context *);
+extern int sqlite3_value_type(sqlite3_value *);
+extern int sqlite3_value_int(sqlite3_value *);
+extern long long sqlite3_value_int64(sqlite3_value *);
+extern double sqlite3_value_double(sqlite3_value *);
 extern const unsigned char *sqlite3_value_text(sqlite3_value *);
+extern const void *sqlite3_value_blob(sqlite3_value *);
 extern int sqlite3_value_bytes(sqlite3_value *);
 
 extern int sqlite3_busy_handler(sqlite3 *, int (*)(void *, int), void *);
@@ -105,6 +116,7 @@ extern int sqlite3_extended_errcode(sqlite3 *);
 extern const char *sqlite3_errmsg(sqlite3 *);
 extern int sqlite3_system_errno(sqlite3 *);
 extern int sqlite3_stricmp(const char *, const char *);
+extern int sqlite3_file_control(sqlite3 *, const char *, int, void *);
 extern int sqlite3_db_status(sqlite3 *, int, int *, int *, int);
 extern int sqlite3_table_column_metadata(sqlite3 *, const char *, const char *, const char *,
     const char **, const char **, int *, int *, int *);

@@ -36,6 +36,8 @@ type Prepared struct {
 	Authorized bool
 	// Attached is the attached schema that the statement would write.
 	Attached string
+	// Altered is the table that ALTER TABLE would change, if its name is short.
+	Altered string
 }
 
 // Prepare compiles the first statement of sql. Persistent statements are kept
@@ -68,6 +70,9 @@ func (c *Conn) Prepare(sql string, persistent bool) (Prepared, error) {
 		ReadOnly: info.readonly != 0,
 		Explain:  info.explain != 0,
 		Seen:     Seen(c.p.seen),
+	}
+	if out.Stmt.Seen&Alters != 0 {
+		out.Altered = C.GoString(&c.p.altered[0])
 	}
 	if out.Stmt.Seen&WriteAttached != 0 {
 		out.Attached = C.GoString(&c.p.attached[0])

@@ -1,0 +1,41 @@
+/* The functions that the tracking triggers call. */
+#ifndef COOP_CHANGES_H
+#define COOP_CHANGES_H
+
+#include <stdint.h>
+#include "sqlite.h"
+
+struct coop_conn;
+
+/* A row that a statement may be about to replace: REPLACE deletes it without a
+** word to any trigger, so it is kept until the new row is in. */
+typedef struct coop_kept {
+  struct coop_kept *next;
+  int32_t index;                         /* the unique key that collides */
+  int32_t table_len, value_len, key_len, row_len;
+  char data[];                           /* table, value of that key, the row's key, the row */
+} coop_kept;
+
+/* What a connection remembers for change tracking. */
+typedef struct coop_changes {
+  char *buf; /* where rows are encoded */
+  int64_t len, cap;
+
+  char *metadata; /* of the connection, as JSON; NULL: not made yet */
+  int64_t metadata_len;
+
+  int64_t tx;          /* number of the transaction, */
+  uint32_t tx_version; /* and the version of the data it began with */
+  sqlite3_stmt *newest;
+
+  coop_kept *kept;     /* newest first */
+  coop_kept *replaced; /* taken out by coop_replaced */
+} coop_changes;
+
+int coop_changes_register(struct coop_conn *);
+void coop_changes_finalize(coop_changes *);
+void coop_changes_free(coop_changes *);
+void coop_changes_new_metadata(coop_changes *);
+void coop_changes_new_statement(coop_changes *);
+
+#endif

@@ -1,0 +1,140 @@
+package coopsqlite
+
+import (
+	"database/sql/driver"
+	"strings"
+
+	"github.com/coopsqlite/coopsqlite/internal/shim"
+)
+
+// track decides which tables are recorded, and with which triggers.
+func (s *schema) track(c *shim.Conn, cfg *config) error {
+	var shapes map[string]*shape
+	for _, t := range s.tables {
+		if !t.recorded(cfg) {
+			continue
+		}
+		if shapes == nil {
+			var err error
+			if shapes, err = readShapes(c); err != nil {
+				return err
+			}
+		}
+		if shape := shapes[t.name]; shape != nil {
+			t.changes = changeTriggers(t.name, shape)
+		}
+	}
+	return nil
+}
+
+// addChanges makes coop_changes if it is missing, and decides what is recorded.
+func (c *conn) addChanges(s *schema) error {
+	if c.cfg.changes.none() || c.own.unfenced.Load() || len(s.tables) == 0 {
+		return nil
+	}
+	if s.byName[changesTable] == nil {
+		if err := c.sh.Exec(changesSQL); err != nil {
+			return err
+		}
+		t := &table{name: changesTable, tracked: true}
+		s.tables = append(s.tables, t)
+		s.byName[changesTable] = t
+	}
+	return s.track(c.sh, c.cfg)
+}
+
+// recorded reports whether changes of the table are wanted. * means all tables
+// of the user that are fenced; a table that is named need not be, but outsiders
+// cannot write it then, for want of the functions.
+func (t *table) recorded(cfg *config) bool {
+	lower := strings.ToLower(t.name)
+	switch {
+	case t.virtual != "", t.shadow, lower == ownerTable, lower == changesTable, strings.HasPrefix(lower, "sqlite_"):
+		return false
+	case cfg.changes.all:
+		return t.tracked && !strings.HasPrefix(lower, ownPrefix) && cfg.changes.has(t.name)
+	}
+	return cfg.changes.has(t.name)
+}
+
+// trackingRepairs are the statements that make the tracking triggers complete.
+func (s *schema) trackingRepairs() []string {
+	var wanted []trigger
+	for _, t := range s.tables {
+		wanted = append(wanted, t.changes...)
+		if t.name == changesTable {
+			wanted = append(wanted, keepNewest)
+		}
+	}
+	return difference(s.trackers, wanted)
+}
+
+// difference turns one set of triggers into another: first all that is wrong
+// goes (a trigger whose table was renamed keeps the old name, which the new
+// table of that name needs), then what is missing comes.
+func difference(have, want []trigger) []string {
+	missing := make(map[trigger]bool, len(want))
+	for _, w := range want {
+		missing[w] = true
+	}
+	var statements []string
+	for _, h := range have {
+		if missing[h] {
+			delete(missing, h)
+		} else {
+			statements = append(statements, dropTrigger(h.name))
+		}
+	}
+	for _, w := range want { // in a stable order
+		if missing[w] {
+			statements = append(statements, w.create())
+		}
+	}
+	return statements
+}
+
+// runAltering runs ALTER TABLE, in a savepoint: either the table is altered and
+// recorded as before, or nothing has happened. The statement prepares itself
+// again when it finds the triggers gone.
+func (c *conn) runAltering(s *statement, args []driver.NamedValue) (rowid, changes int64, err error) {
+	if err := c.sh.Control(shim.Savepoint); err != nil {
+		return 0, 0, err
+	}
+	// What an outsider may have dropped, SQLite would miss in our triggers.
+	if err = c.beforeCommit(); err == nil {
+		err = c.untrack(s.altered)
+	}
+	if err == nil {
+		rowid, changes, err = c.runPlain(s, args)
+	}
+	if err == nil {
+		_, err = c.cover()
+	}
+	if c.sh.Autocommit() {
+		return rowid, changes, err // SQLite has rolled everything back
+	}
+	if err != nil {
+		c.pending, c.pendingOwner = false, false
+		_ = c.sh.Control(shim.RollbackTo)
+	}
+	return rowid, changes, first(err, c.sh.Control(shim.Release))
+}
+
+// untrack takes the tracking triggers off a table that is about to be altered:
+// SQLite would refuse to drop a column that a trigger names, and renaming one
+// leaves the names inside strings as they were. An empty name means any table.
+// cover puts them back, for the table as it is then.
+func (c *conn) untrack(altered string) error {
+	s, err := readSchema(c.sh, c.cfg)
+	if err != nil {
+		return err
+	}
+	for _, f := range s.trackers {
+		if altered == "" || equalName(f.table, altered) {
+			if err := c.sh.Exec(dropTrigger(f.name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
