@@ -234,3 +234,199 @@ func testEveryDDL(t *testing.T, hook func(*sqlite3.SQLiteConn) error) {
 		})
 	}
 }
+
+// A table that is created outside a transaction is never open for a moment.
+func TestNewTablesAreNeverOpenToAnOutsider(t *testing.T) {
+	const tables = 1000
+	for _, journal := range []string{"WAL", "DELETE"} {
+		t.Run(journal, func(t *testing.T) {
+			path := newPath(t)
+			db := open(t, path+"?_synchronous=OFF&_journal_mode="+journal)
+			mustExec(t, db, "CREATE TABLE source (a)", "INSERT INTO source VALUES (1)")
+			account := hammer(t, path+"?_busy_timeout=0", blow{"INSERT INTO t%d VALUES (2)", tables})
+			for i := range tables {
+				switch i % 4 {
+				case 0:
+					mustExec(t, db, fmt.Sprintf("CREATE TABLE t%d (a)", i))
+				case 1:
+					mustExec(t, db, fmt.Sprintf("CREATE TABLE t%d AS SELECT a FROM source", i))
+				case 2:
+					mustExec(t, db, fmt.Sprintf("CREATE TABLE x (a); ALTER TABLE x RENAME TO t%d", i))
+				case 3:
+					require.Empty(t, values(t, db, fmt.Sprintf("CREATE TABLE IF NOT EXISTS t%d (a)", i)))
+				}
+			}
+			require.Equal(t, blows{Refused: tables}, account())
+		})
+	}
+}
+
+func TestSchemaChangesThatAreRolledBackLeaveTheFencesComplete(t *testing.T) {
+	change := []string{"DROP TABLE child", "ALTER TABLE parent RENAME TO elder", "CREATE TABLE parent (a)", "CREATE TABLE n (a)"}
+	for name, statements := range map[string][]string{
+		"transaction":           slices.Concat([]string{"BEGIN"}, change, []string{"ROLLBACK"}),
+		"savepoint":             slices.Concat([]string{"SAVEPOINT a"}, change, []string{"ROLLBACK TO a", "RELEASE a"}),
+		"savepoint, then more":  slices.Concat([]string{"BEGIN", "SAVEPOINT a"}, change, []string{"ROLLBACK TO a", "CREATE TABLE more (a)", "COMMIT"}),
+		"savepoint, after more": slices.Concat([]string{"BEGIN", "CREATE TABLE more (a)", "SAVEPOINT a"}, change, []string{"ROLLBACK TO a", "COMMIT"}),
+		"nested savepoints": slices.Concat([]string{"SAVEPOINT a", "CREATE TABLE more (a)", "SAVEPOINT b"}, change,
+			[]string{"RELEASE b", "ROLLBACK TO a", "CREATE TABLE other (a)", "RELEASE a"}),
+		"the fences themselves":      {"BEGIN", "SAVEPOINT a", "DROP TRIGGER coop_fence_parent_insert", "DROP TABLE coop_owner", "ROLLBACK TO a", "COMMIT"},
+		"twice the same, once again": slices.Concat([]string{"BEGIN", "SAVEPOINT a"}, change, []string{"ROLLBACK TO a"}, change, []string{"ROLLBACK TO a"}, change, []string{"COMMIT"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := newPath(t)
+			db := open(t, path+"?_coop_watch=0")
+			mustExec(t, db, family...)
+			conn, err := db.Conn(t.Context())
+			require.NoError(t, err)
+			defer conn.Close()
+			for _, s := range statements {
+				_, err := conn.ExecContext(t.Context(), s)
+				require.NoError(t, err, s)
+			}
+			requireCovered(t, path)
+		})
+	}
+}
+
+// The schema version that a rolled-back call of Write has reached must not be
+// taken for one at which the fences were complete.
+func TestRolledBackWriteDoesNotHideAnOutsidersChange(t *testing.T) {
+	path := newPath(t)
+	db := open(t, path+"?_coop_watch=0")
+	mustExec(t, db, "CREATE TABLE t (a)")
+	before := value(t, db, "PRAGMA schema_version")
+	store := storeOf(t, db)
+
+	// Two calls share a commit; the second, which changes the schema, fails.
+	inFirst, secondQueued := make(chan struct{}), make(chan struct{})
+	failed := make(chan error, 1)
+	go func() {
+		<-inFirst
+		go close(secondQueued)
+		failed <- store.Write(t.Context(), func(tx coopsqlite.DBTX) error {
+			if _, err := tx.ExecContext(t.Context(), "CREATE TABLE u (a)"); err != nil {
+				return err
+			}
+			return sql.ErrNoRows
+		})
+	}()
+	require.NoError(t, store.Write(t.Context(), func(tx coopsqlite.DBTX) error {
+		close(inFirst)
+		<-secondQueued
+		for range 100 { // until the second one stands in line, most likely
+			if _, err := tx.ExecContext(t.Context(), "INSERT INTO t VALUES (1)"); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	require.ErrorIs(t, <-failed, sql.ErrNoRows)
+	require.Equal(t, before, value(t, db, "PRAGMA schema_version"))
+
+	// An outsider opens the table with as many changes as the call had made.
+	outside := openPlain(t, path)
+	mustExec(t, outside, "DROP TRIGGER coop_fence_t_insert", "CREATE TABLE v (a)", "CREATE TABLE w (a)", "DROP TABLE w")
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	mustExec(t, tx, "INSERT INTO t VALUES (2)")
+	require.NoError(t, tx.Commit())
+	requireCovered(t, path)
+}
+
+func TestStatementsPreparedEarlierAreFencedWhenTheyRun(t *testing.T) {
+	path := newPath(t)
+	db := open(t, path)
+	db.SetMaxOpenConns(1)
+	mustExec(t, db, family...)
+	prepare := func(query string) *sql.Stmt {
+		st, err := db.Prepare(query)
+		require.NoError(t, err)
+		t.Cleanup(func() { st.Close() })
+		return st
+	}
+	run := func(st *sql.Stmt) {
+		_, err := st.Exec()
+		require.NoError(t, err)
+		requireCovered(t, path)
+	}
+	create := prepare("CREATE TABLE n (a)")
+	perhaps := prepare("CREATE TABLE IF NOT EXISTS parent (a)") // does nothing, yet
+	drop := prepare("DROP TABLE IF EXISTS child")
+	rename := prepare(`ALTER TABLE "odd ""name" RENAME TO even`)
+	dropOwner := prepare("DROP TABLE coop_owner")
+	run(create)
+	run(perhaps)
+	run(drop)
+	mustExec(t, db, "DROP TABLE parent")
+	run(perhaps)
+	require.Equal(t, "a", value(t, db, "SELECT group_concat(name) FROM pragma_table_info('parent')"), "created this time")
+	run(rename)
+	run(dropOwner)
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	mustExec(t, tx, "DROP TABLE n")
+	_, err = tx.Stmt(create).Exec()
+	require.NoError(t, err)
+	require.NoError(t, tx.Commit())
+	requireCovered(t, path)
+}
+
+// The procedure of https://sqlite.org/lang_altertable.html#otheralter, as
+// migration tools follow it.
+func TestTableRebuiltWithForeignKeysOffIsFenced(t *testing.T) {
+	path := newPath(t)
+	db := open(t, path+"?_foreign_keys=on")
+	mustExec(t, db, family...)
+	mustExec(t, db, "CREATE INDEX parent_name ON parent (name)", "CREATE VIEW names AS SELECT name FROM parent",
+		"CREATE TRIGGER parent_guard AFTER DELETE ON parent BEGIN DELETE FROM child WHERE parent = old.id; END")
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	for _, s := range []string{
+		"PRAGMA foreign_keys = OFF",
+		"BEGIN",
+		"CREATE TABLE new_parent (id INTEGER PRIMARY KEY, name TEXT NOT NULL)",
+		"INSERT INTO new_parent SELECT * FROM parent",
+		"DROP VIEW names",
+		"DROP TABLE parent",
+		"ALTER TABLE new_parent RENAME TO parent",
+		"CREATE INDEX parent_name ON parent (name)",
+		"CREATE TRIGGER parent_guard AFTER DELETE ON parent BEGIN DELETE FROM child WHERE parent = old.id; END",
+		"CREATE VIEW names AS SELECT name FROM parent",
+		"PRAGMA foreign_key_check",
+		"COMMIT",
+		"PRAGMA foreign_keys = ON",
+	} {
+		_, err := conn.ExecContext(t.Context(), s)
+		require.NoError(t, err, s)
+	}
+	requireCovered(t, path)
+	require.Equal(t, []string{"1", "2"}, values(t, db, "SELECT parent FROM child ORDER BY 1"), "no row was lost")
+	mustExec(t, db, "DELETE FROM parent WHERE id = 1")
+	require.Equal(t, "2", value(t, db, "SELECT parent FROM child"))
+}
+
+// Some tools empty a store by its schema table.
+func TestSchemaEmptiedThroughWritableSchema(t *testing.T) {
+	path := newPath(t)
+	db := open(t, path)
+	db.SetMaxOpenConns(1)
+	mustExec(t, db, family...)
+	mustExec(t, db, "PRAGMA writable_schema = 1", "DELETE FROM sqlite_master", "PRAGMA writable_schema = 0", "VACUUM")
+	require.Equal(t, "ok", value(t, db, "PRAGMA integrity_check"))
+	mustExec(t, db, family...)
+	requireCovered(t, path)
+	require.Equal(t, "1", value(t, db, "SELECT epoch FROM coop_owner"))
+}
+
+func TestVacuumAndPragmasKeepTheFences(t *testing.T) {
+	path := newPath(t)
+	db := open(t, path+"?_coop_watch=0")
+	db.SetMaxOpenConns(1)
+	mustExec(t, db, family...)
+	mustExec(t, db, "VACUUM", "PRAGMA auto_vacuum = FULL", "VACUUM", "PRAGMA journal_mode = WAL", "PRAGMA user_version = 7",
+		"PRAGMA optimize", "PRAGMA wal_checkpoint(TRUNCATE)", "CREATE TABLE n (a)", "PRAGMA journal_mode = DELETE", "DROP TABLE n")
+	requireCovered(t, path)
+	require.Equal(t, "7", value(t, db, "PRAGMA user_version"))
+}

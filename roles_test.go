@@ -1,0 +1,117 @@
+package coopsqlite_test
+
+import (
+	"bufio"
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// roles are what other processes do that run more than the statements they are
+// sent.
+var roles = map[string]func(dsn string){
+	roleHammer: playHammer,
+}
+
+// roleHammer tries to write with plain mattn in a tight loop.
+const roleHammer = "hammer"
+
+// blow is what a hammer is told: a statement, which is tried until stdin ends.
+// With UpTo, the statement has a %d, which counts up to there, one on with each
+// try that the fence refuses.
+type blow struct {
+	Statement string
+	UpTo      int
+}
+
+// blows is a hammer's account.
+type blows struct {
+	Refused int      // by the fence
+	Landed  []string // statements that were not
+	Odd     []string // errors that are none of those expected
+}
+
+func playHammer(dsn string) {
+	stdin := bufio.NewReader(os.Stdin)
+	var order blow
+	line, _ := stdin.ReadBytes('\n')
+	if err := json.Unmarshal(line, &order); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	db, err := sql.Open("sqlite3", dsn)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return
+	}
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	over := make(chan struct{})
+	go func() {
+		io.Copy(io.Discard, stdin)
+		close(over)
+	}()
+	fmt.Println("ready")
+	var account blows
+	for i := 0; order.UpTo == 0 || i < order.UpTo; {
+		select {
+		case <-over:
+			json.NewEncoder(os.Stdout).Encode(account)
+			return
+		default:
+		}
+		statement := order.Statement
+		if order.UpTo > 0 {
+			statement = fmt.Sprintf(statement, i)
+		}
+		_, err := db.Exec(statement)
+		switch {
+		case err == nil:
+			account.Landed = append(account.Landed, statement)
+			i++
+		case err.Error() == noPermit:
+			account.Refused++
+			i++
+		case strings.HasPrefix(err.Error(), "no such table"), strings.Contains(err.Error(), "locked"):
+		default:
+			account.Odd = append(account.Odd, statement+": "+err.Error())
+			i++
+		}
+	}
+	json.NewEncoder(os.Stdout).Encode(account)
+}
+
+// hammer starts to strike; the function it returns waits for the last blow, if
+// there is one, or else makes an end.
+func hammer(t *testing.T, dsn string, order blow) (account func() blows) {
+	t.Helper()
+	cmd := roleCommand(roleHammer, dsn)
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	cmd.Stderr = os.Stderr
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	require.NoError(t, json.NewEncoder(stdin).Encode(order))
+	lines := bufio.NewScanner(stdout)
+	require.True(t, lines.Scan(), "the hammer did not start")
+	return func() blows {
+		if order.UpTo == 0 {
+			require.NoError(t, stdin.Close())
+		}
+		var b blows
+		require.True(t, lines.Scan(), "the hammer broke")
+		require.NoError(t, json.Unmarshal(lines.Bytes(), &b))
+		return b
+	}
+}
