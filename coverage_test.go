@@ -3,6 +3,7 @@ package coopsqlite_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -243,7 +244,7 @@ func TestNewTablesAreNeverOpenToAnOutsider(t *testing.T) {
 			path := newPath(t)
 			db := open(t, path+"?_synchronous=OFF&_journal_mode="+journal)
 			mustExec(t, db, "CREATE TABLE source (a)", "INSERT INTO source VALUES (1)")
-			account := hammer(t, path+"?_busy_timeout=0", blow{"INSERT INTO t%d VALUES (2)", tables})
+			outsider := hammer(t, path+"?_busy_timeout=0", blow{"INSERT INTO t%d VALUES (2)", tables})
 			for i := range tables {
 				switch i % 4 {
 				case 0:
@@ -255,8 +256,15 @@ func TestNewTablesAreNeverOpenToAnOutsider(t *testing.T) {
 				case 3:
 					require.Empty(t, values(t, db, fmt.Sprintf("CREATE TABLE IF NOT EXISTS t%d (a)", i)))
 				}
+				if old := i - 5; old >= 0 { // so that the schema stays small
+					outsider.await("refused")
+					mustExec(t, db, fmt.Sprintf("DROP TABLE t%d", old))
+				}
 			}
-			require.Equal(t, blows{Refused: tables}, account())
+			for range 5 {
+				outsider.await("refused")
+			}
+			require.Equal(t, blows{Refused: tables}, outsider.account())
 		})
 	}
 }
@@ -293,46 +301,68 @@ func TestSchemaChangesThatAreRolledBackLeaveTheFencesComplete(t *testing.T) {
 // taken for one at which the fences were complete.
 func TestRolledBackWriteDoesNotHideAnOutsidersChange(t *testing.T) {
 	path := newPath(t)
-	db := open(t, path+"?_coop_watch=0")
+	db := open(t, path+"?_coop_watch=0&_coop_changes=*")
 	mustExec(t, db, "CREATE TABLE t (a)")
 	before := value(t, db, "PRAGMA schema_version")
-	store := storeOf(t, db)
 
-	// Two calls share a commit; the second, which changes the schema, fails.
-	inFirst, secondQueued := make(chan struct{}), make(chan struct{})
+	reached := ""
+	for reached == "" { // until the two have shared a commit
+		reached = failBesideAnother(t, storeOf(t, db))
+	}
+	require.Equal(t, before, value(t, db, "PRAGMA schema_version"))
+
+	// An outsider opens the table, with as many changes as the call had made.
+	outside := openPlain(t, path)
+	mustExec(t, outside, "DROP TRIGGER coop_fence_t_insert")
+	for i := 0; value(t, outside, "PRAGMA schema_version") != reached; i++ {
+		require.Less(t, i, 100)
+		mustExec(t, outside, "CREATE VIEW v"+fmt.Sprint(i)+" AS SELECT 1")
+	}
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	mustExec(t, tx, "INSERT INTO t VALUES (2)")
+	require.NoError(t, tx.Commit())
+	require.Equal(t, 3, fences(t, path)["t"])
+}
+
+// failBesideAnother makes a call of Write change the schema and fail, and
+// returns the schema version that it had reached if it was in the same
+// transaction as another call, which succeeds.
+func failBesideAnother(t *testing.T, store *coopsqlite.Store) (reached string) {
+	t.Helper()
+	transactions := store.Stats().Transactions
+	inFirst := make(chan struct{})
 	failed := make(chan error, 1)
 	go func() {
 		<-inFirst
-		go close(secondQueued)
 		failed <- store.Write(t.Context(), func(tx coopsqlite.DBTX) error {
 			if _, err := tx.ExecContext(t.Context(), "CREATE TABLE u (a)"); err != nil {
 				return err
 			}
-			return sql.ErrNoRows
+			if err := tx.QueryRowContext(t.Context(), "PRAGMA schema_version").Scan(&reached); err != nil {
+				return err
+			}
+			return errNo
 		})
 	}()
 	require.NoError(t, store.Write(t.Context(), func(tx coopsqlite.DBTX) error {
 		close(inFirst)
-		<-secondQueued
-		for range 100 { // until the second one stands in line, most likely
+		for range 100 { // meanwhile the other one gets in line, most likely
 			if _, err := tx.ExecContext(t.Context(), "INSERT INTO t VALUES (1)"); err != nil {
 				return err
 			}
 		}
 		return nil
 	}))
-	require.ErrorIs(t, <-failed, sql.ErrNoRows)
-	require.Equal(t, before, value(t, db, "PRAGMA schema_version"))
-
-	// An outsider opens the table with as many changes as the call had made.
-	outside := openPlain(t, path)
-	mustExec(t, outside, "DROP TRIGGER coop_fence_t_insert", "CREATE TABLE v (a)", "CREATE TABLE w (a)", "DROP TABLE w")
-	tx, err := db.Begin()
-	require.NoError(t, err)
-	mustExec(t, tx, "INSERT INTO t VALUES (2)")
-	require.NoError(t, tx.Commit())
-	requireCovered(t, path)
+	require.ErrorIs(t, <-failed, errNo)
+	if store.Stats().Transactions != transactions+1 {
+		return ""
+	}
+	return reached
 }
+
+// errNo is what the functions of Write and Bulk return that want a rollback.
+var errNo = errors.New("no")
 
 func TestStatementsPreparedEarlierAreFencedWhenTheyRun(t *testing.T) {
 	path := newPath(t)

@@ -78,6 +78,9 @@ func playHammer(dsn string) {
 		case err.Error() == noPermit:
 			account.Refused++
 			i++
+			if order.UpTo > 0 {
+				fmt.Println("refused")
+			}
 		case strings.HasPrefix(err.Error(), "no such table"), strings.Contains(err.Error(), "locked"):
 		default:
 			account.Odd = append(account.Odd, statement+": "+err.Error())
@@ -87,9 +90,15 @@ func playHammer(dsn string) {
 	json.NewEncoder(os.Stdout).Encode(account)
 }
 
-// hammer starts to strike; the function it returns waits for the last blow, if
-// there is one, or else makes an end.
-func hammer(t *testing.T, dsn string, order blow) (account func() blows) {
+// striker is a hammer at work.
+type striker struct {
+	t     *testing.T
+	stdin io.WriteCloser
+	lines *bufio.Scanner
+}
+
+// hammer starts to strike.
+func hammer(t *testing.T, dsn string, order blow) *striker {
 	t.Helper()
 	cmd := roleCommand(roleHammer, dsn)
 	stdin, err := cmd.StdinPipe()
@@ -103,15 +112,23 @@ func hammer(t *testing.T, dsn string, order blow) (account func() blows) {
 		cmd.Wait()
 	})
 	require.NoError(t, json.NewEncoder(stdin).Encode(order))
-	lines := bufio.NewScanner(stdout)
-	require.True(t, lines.Scan(), "the hammer did not start")
-	return func() blows {
-		if order.UpTo == 0 {
-			require.NoError(t, stdin.Close())
-		}
-		var b blows
-		require.True(t, lines.Scan(), "the hammer broke")
-		require.NoError(t, json.Unmarshal(lines.Bytes(), &b))
-		return b
-	}
+	h := &striker{t, stdin, bufio.NewScanner(stdout)}
+	h.await("ready")
+	return h
+}
+
+// await waits until the hammer says so.
+func (h *striker) await(what string) {
+	h.t.Helper()
+	require.True(h.t, h.lines.Scan(), "the hammer broke")
+	require.Equal(h.t, what, h.lines.Text())
+}
+
+// account makes an end and returns what became of the blows.
+func (h *striker) account() (b blows) {
+	h.t.Helper()
+	require.NoError(h.t, h.stdin.Close())
+	require.True(h.t, h.lines.Scan(), "the hammer broke")
+	require.NoError(h.t, json.Unmarshal(h.lines.Bytes(), &b), h.lines.Text())
+	return b
 }

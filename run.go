@@ -77,7 +77,7 @@ func (c *conn) runGuarded(s *statement, args []driver.NamedValue, wrapped bool) 
 		err = c.checkOnce()
 	}
 	if err == nil && s.ddl && !c.sh.Autocommit() {
-		_, err = c.cover()
+		err = c.afterDDL()
 	}
 	if wrapped {
 		if err == nil {
@@ -94,6 +94,20 @@ func (c *conn) runGuarded(s *statement, args []driver.NamedValue, wrapped bool) 
 		c.dirty = true
 	}
 	return result{rowid, changes}, nil
+}
+
+// afterDDL does what cannot wait for the commit: changes of a new table are
+// recorded from its first row on, and while coop_owner is missing SQLite
+// refuses to rename anything, since the fences name it.
+func (c *conn) afterDDL() error {
+	if c.cfg.changes.none() {
+		state, err := c.sh.CheckFence()
+		if err != nil || state != shim.NoOwner {
+			return err
+		}
+	}
+	_, err := c.cover()
+	return err
 }
 
 func (c *conn) runPlain(s *statement, args []driver.NamedValue) (rowid, changes int64, err error) {
