@@ -16,8 +16,11 @@ import (
 // driverName is the name that sql.Open takes.
 const driverName = "coopsqlite"
 
-func init() {
-	// A second registration would panic; whoever came first meant it.
+func init() { register() }
+
+// register takes the name unless it is taken: a second registration would
+// panic, and whoever came first meant it.
+func register() {
 	if !slices.Contains(sql.Drivers(), driverName) {
 		sql.Register(driverName, &Driver{})
 	}

@@ -66,8 +66,11 @@ func parseDSN(dsn string) (*config, error) {
 		stmtCache:   defaultStmtCacheSize,
 	}
 	name, query := dsn, ""
-	// mattn's driver takes a question mark in first place for part of the name.
-	if pos := strings.IndexByte(dsn, '?'); pos >= 1 {
+	switch pos := strings.IndexByte(dsn, '?'); {
+	case pos == 0:
+		// mattn's driver would make a file of that name, parameters and all.
+		return nil, fmt.Errorf("coopsqlite: DSN %q has no name before the question mark: for a database in memory write :memory:, for a file name that begins with one file:%%3F", dsn)
+	case pos > 0:
 		name, query = dsn[:pos], dsn[pos+1:]
 	}
 	isURI := strings.HasPrefix(dsn, "file:")

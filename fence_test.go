@@ -292,4 +292,3 @@ func TestReplacedStoreIsNotTheOneThatWasOwned(t *testing.T) {
 	require.Equal(t, "7", value(t, db, "SELECT a FROM t"))
 	requireFenced(t, path, "t")
 }
-
