@@ -1,6 +1,7 @@
 package leases_test
 
 import (
+	"context"
 	"database/sql"
 	"runtime"
 	"strings"
@@ -43,6 +44,11 @@ func manager(t *testing.T, db *sql.DB, o leases.Options) *leases.Manager {
 func eachStore(t *testing.T, test func(t *testing.T, db *sql.DB)) {
 	t.Run("Exclusive", func(t *testing.T) { test(t, open(t, exclusive(t))) })
 	t.Run("Plain", func(t *testing.T) { test(t, open(t, plain(t))) })
+}
+
+func insertWork(ctx context.Context, tx *sql.Tx) error {
+	_, err := tx.ExecContext(ctx, `INSERT INTO work VALUES (1)`)
+	return err
 }
 
 // settle waits until a count has stopped moving.

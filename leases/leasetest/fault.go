@@ -149,7 +149,9 @@ func stoppedInside(t *testing.T, fresh func(*testing.T) *env) {
 }
 
 // stoppedBeforeCommit stops a holder between the check of its lease and the
-// COMMIT: nobody may be granted the lease before that transaction is over.
+// COMMIT: nobody may be granted the lease before that transaction is over. On
+// PostgreSQL the server ends it when the lease does; on SQLite only the
+// holder's death does.
 func stoppedBeforeCommit(t *testing.T, fresh func(*testing.T) *env) {
 	e := fresh(t)
 	b := e.worker("worker-b")
@@ -160,12 +162,17 @@ func stoppedBeforeCommit(t *testing.T, fresh func(*testing.T) *env) {
 	tx.Go(func() { _ = l.Tx(e.insert(), false) })
 	<-a.stopped
 	a.Stop()
-	_, err := b.ask(request{Op: "acquire", Name: "job", TTL: long, MaxWait: 2 * short, Timeout: 3 * short})
-	require.Error(t, err, "granted while the holder may still commit")
-	a.Kill()
-	tx.Wait()
+	if e.store.Dialect == leases.SQLite {
+		_, err := b.ask(request{Op: "acquire", Name: "job", TTL: long, MaxWait: 2 * short, Timeout: 6 * short})
+		require.Error(t, err, "granted while the holder may still commit")
+		a.Kill()
+	}
 	next, err := b.Acquire("job", long, long)
 	require.NoError(t, err)
 	require.Greater(t, next.Info.Epoch, l.Info.Epoch)
-	require.Zero(t, e.rows(e.open()))
+	require.False(t, next.Info.Acquired.Before(l.Info.Expires))
+	a.Kill()
+	tx.Wait()
+	require.NoError(t, next.Tx(e.insert(), false))
+	require.Equal(t, 1, e.rows(e.open()), "the stopped holder's transaction came to nothing")
 }
