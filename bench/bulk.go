@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/coopsqlite/coopsqlite"
+)
+
+// Many rows by one statement, as it is and through Bulk.
+
+const (
+	bulkRows = 100_000
+	fill     = `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i+1 FROM n WHERE i < 100000)
+		INSERT INTO source SELECT i, 'a name of some length', i FROM n`
+	bulkSchema = `CREATE TABLE source (id INTEGER PRIMARY KEY, name TEXT NOT NULL, quantity INTEGER NOT NULL);
+		CREATE TABLE target (id INTEGER PRIMARY KEY, name TEXT NOT NULL, quantity INTEGER NOT NULL);` + fill
+	copyRows   = `INSERT INTO target SELECT * FROM source`
+	deleteRows = `DELETE FROM target`
+)
+
+// A statement runs one statement on a store, in a transaction of its own.
+type statement func(query string) error
+
+func plainly(p pools) (statement, error) {
+	return func(query string) error {
+		_, err := p.write.ExecContext(context.Background(), query)
+		return err
+	}, nil
+}
+
+func throughBulk(p pools) (statement, error) {
+	store, err := coopsqlite.StoreOf(p.write)
+	if err != nil {
+		return nil, err
+	}
+	return func(query string) error {
+		return store.Bulk(context.Background(), []string{"target"}, func(tx coopsqlite.DBTX) error {
+			_, err := tx.ExecContext(context.Background(), query)
+			return err
+		})
+	}, nil
+}
+
+const bulkName = "coopsqlite, Bulk"
+
+func bulkWorkloads() []*workload {
+	return []*workload{
+		{
+			family: "bulk", name: "INSERT … SELECT", unit: "row", baseline: mattn.name, slices: 4,
+			what:     "100,000 rows from one table into another, empty one, commit included.",
+			subjects: bulkSubjects(copyRows, deleteRows, bulkRows),
+			budgets: []budget{
+				speed("", coop.name, mattn.name, 0.5),
+				speed("through Bulk", bulkName, mattn.name, 0.97),
+			},
+		},
+		{
+			family: "bulk", name: "DELETE FROM t", unit: "row", baseline: mattn.name, slices: 4,
+			what:     "All of 100,000 rows, without WHERE, commit included.",
+			subjects: bulkSubjects(deleteRows, copyRows, bulkRows),
+			budgets:  []budget{speed("through Bulk", bulkName, mattn.name, 0.97)},
+		},
+	}
+}
+
+// bulkSubjects time one statement and undo it, outside the clock, by another.
+func bulkSubjects(work, undo string, rows int) []subject {
+	mk := func(name string, c contender, how func(pools) (statement, error)) subject {
+		s := each(bulkSchema, func(p pools) (func() (sample, error), error) {
+			exec, err := how(p)
+			if err != nil {
+				return nil, err
+			}
+			quick := exec // the way to undo; its cost is not counted
+			if c.driver == coop.driver {
+				if quick, err = throughBulk(p); err != nil {
+					return nil, err
+				}
+			}
+			if work == deleteRows {
+				if err := quick(undo); err != nil {
+					return nil, err
+				}
+			}
+			return func() (sample, error) {
+				// Everybody starts with an empty log.
+				if _, err := p.write.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
+					return sample{}, err
+				}
+				begin := time.Now()
+				err := exec(work)
+				elapsed := time.Since(begin)
+				return sample{ops: rows, elapsed: elapsed}, errors.Join(err, quick(undo))
+			}, nil
+		}, c)[0]
+		s.name = name
+		return s
+	}
+	return []subject{
+		mk(coop.name, coop, plainly),
+		mk(bulkName, coop, throughBulk),
+		mk(coopOff.name, coopOff, plainly),
+		mk(mattn.name, mattn, plainly),
+	}
+}
