@@ -351,7 +351,6 @@ func (c *conn) reading() bool {
 	if !c.inTx && c.openRows == 0 {
 		return false
 	}
-	c.sh.Refresh()
 	return c.sh.TxnState() != shim.TxnNone
 }
 

@@ -25,10 +25,9 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 		}
 		return nil, err
 	}
-	if s.stmt == nil {
-		if err := c.compile(s); err != nil || s.stmt == nil {
-			return result{}, err
-		}
+	stmt, err := c.compiled(s)
+	if err != nil || stmt == nil {
+		return result{}, c.explain(ctx, err)
 	}
 	wrapped := s.wrap && !c.inTx
 	if !s.reads {
@@ -41,22 +40,32 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 		return nil, err
 	}
 	c.start(c.watch(ctx))
-	res, err := c.runGuarded(s, args, wrapped)
+	res, err := c.runGuarded(s, stmt, args, wrapped)
 	c.sh.Unwatch()
 	err = c.explain(ctx, err)
 	c.settle(s, err)
 	return res, err
 }
 
-// compile prepares again what was only judged before.
-func (c *conn) compile(s *statement) error {
-	p, err := c.sh.Prepare(s.text, s.cached)
-	s.stmt = p.Stmt
-	return err
+// compiled returns the statement in the form that is right now. One that was
+// only judged before, or needed in the other form, is compiled first.
+func (c *conn) compiled(s *statement) (*shim.Stmt, error) {
+	form, unguarded := &s.stmt, s.writes && s.unguardable() && c.unguarded()
+	if unguarded {
+		form = &s.inTx
+	}
+	if *form == nil {
+		p, err := c.sh.Prepare(s.text, s.cached, unguarded)
+		if err != nil {
+			return nil, err
+		}
+		*form = p.Stmt
+	}
+	return *form, nil
 }
 
 // runGuarded runs the statement with what the fence needs before and after it.
-func (c *conn) runGuarded(s *statement, args []driver.NamedValue, wrapped bool) (driver.Result, error) {
+func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValue, wrapped bool) (driver.Result, error) {
 	if wrapped {
 		if err := c.begin(shim.BeginImmediate); err != nil {
 			return nil, err
@@ -68,11 +77,7 @@ func (c *conn) runGuarded(s *statement, args []driver.NamedValue, wrapped bool) 
 			return nil, err
 		}
 	}
-	run := c.runPlain
-	if s.alters && !c.cfg.changes.none() {
-		run = c.runAltering
-	}
-	rowid, changes, err := run(s, args)
+	rowid, changes, err := c.step(s, stmt, args)
 	if err == nil && !wrapped && c.gated && !c.checked && !c.sh.Autocommit() {
 		err = c.checkOnce()
 	}
@@ -110,8 +115,12 @@ func (c *conn) afterDDL() error {
 	return err
 }
 
-func (c *conn) runPlain(s *statement, args []driver.NamedValue) (rowid, changes int64, err error) {
-	return c.sh.Run(s.stmt, &c.args, args)
+// step runs the statement itself.
+func (c *conn) step(s *statement, stmt *shim.Stmt, args []driver.NamedValue) (rowid, changes int64, err error) {
+	if s.alters && !c.cfg.changes.none() {
+		return c.runAltering(s, stmt, args)
+	}
+	return c.sh.Run(stmt, &c.args, args)
 }
 
 // errRollbackDone: the ROLLBACK of a transaction that SQLite had already rolled

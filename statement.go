@@ -15,8 +15,11 @@ import (
 // statement is one statement of SQL text, and what SQLite says it does. What
 // it does is never judged by its first word.
 type statement struct {
-	text    string // of this statement alone
-	stmt    *shim.Stmt
+	text string // of this statement alone
+	stmt *shim.Stmt
+	// inTx is the same statement for use in a transaction in which the fence
+	// has been asked: it does not ask again for every row.
+	inTx    *shim.Stmt
 	params  int
 	columns int
 
@@ -63,7 +66,8 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 		return nil, "", err
 	}
 	c.start(c.watch(ctx)) // reading the schema may have to wait for a lock
-	p, err := c.sh.Prepare(query, c.cache.capacity > 0)
+	unguarded := c.unguarded()
+	p, err := c.sh.Prepare(query, c.cache.capacity > 0, unguarded)
 	c.sh.Unwatch()
 	if err != nil {
 		return nil, "", c.explain(ctx, err)
@@ -84,6 +88,12 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 		s.finalize()
 		return nil, "", err
 	}
+	if unguarded && s.writes && s.unguardable() {
+		s.stmt, s.inTx = nil, s.stmt
+	} else if unguarded && s.writes {
+		s.stmt.Finalize()
+		s.stmt = nil // compiled again when it runs
+	}
 	if rest == "" && s.cacheable() {
 		c.cache.put(s)
 	}
@@ -100,7 +110,7 @@ func (c *conn) classify(s *statement, authorized bool) error {
 	if !authorized && !c.authorizerLost {
 		// VACUUM asks no authorizer. Anything else that asks none means that
 		// the user's own has replaced ours.
-		p, err := c.sh.Prepare("SELECT 1", false)
+		p, err := c.sh.Prepare("SELECT 1", false, false)
 		if err != nil {
 			return err
 		}
@@ -165,6 +175,19 @@ func (s *statement) discard() {
 	}
 }
 
+// unguardable reports whether a transaction's one answer of the fence is good
+// for all the rows that the statement writes. In an attached database, another
+// fence asks.
+func (s *statement) unguardable() bool { return s.attached == "" && !s.ddl && !s.pragma }
+
+// unguarded reports whether the fence has been asked in the transaction that
+// is open, so that statements need not ask again: it holds SQLite's write
+// lock, so nobody can become the owner before it ends, and a withdrawn permit
+// is seen by [conn.admitStatement] and at the commit.
+func (c *conn) unguarded() bool {
+	return c.checked && c.gated && c.inTx && c.cfg.fence && !c.authorizerLost
+}
+
 // transactional reports whether the statement begins or ends a transaction.
 func (s *statement) transactional() bool { return s.opens || s.commits || s.rollsBack }
 
@@ -174,9 +197,11 @@ func (s *statement) plainRead() bool {
 }
 
 func (s *statement) finalize() {
-	if s.stmt != nil {
-		s.stmt.Finalize()
-		s.stmt = nil
+	for _, st := range [...]**shim.Stmt{&s.stmt, &s.inTx} {
+		if *st != nil {
+			(*st).Finalize()
+			*st = nil
+		}
 	}
 	if s.reader != nil {
 		_ = s.reader.Close()

@@ -96,7 +96,7 @@ func difference(have, want []trigger) []string {
 // runAltering runs ALTER TABLE, in a savepoint: either the table is altered and
 // recorded as before, or nothing has happened. The statement prepares itself
 // again when it finds the triggers gone.
-func (c *conn) runAltering(s *statement, args []driver.NamedValue) (rowid, changes int64, err error) {
+func (c *conn) runAltering(s *statement, stmt *shim.Stmt, args []driver.NamedValue) (rowid, changes int64, err error) {
 	if err := c.sh.Control(shim.Savepoint); err != nil {
 		return 0, 0, err
 	}
@@ -105,7 +105,7 @@ func (c *conn) runAltering(s *statement, args []driver.NamedValue) (rowid, chang
 		err = c.untrack(s.altered)
 	}
 	if err == nil {
-		rowid, changes, err = c.runPlain(s, args)
+		rowid, changes, err = c.sh.Run(stmt, &c.args, args)
 	}
 	if err == nil {
 		_, err = c.cover()

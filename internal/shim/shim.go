@@ -148,8 +148,8 @@ func (c *Conn) Free() {
 // Autocommit reports whether no transaction was open after the last call.
 func (c *Conn) Autocommit() bool { return c.p.autocommit != 0 }
 
-// TxnState is main's state after the last call.
-func (c *Conn) TxnState() TxnState { return TxnState(c.p.txn_state) }
+// TxnState is main's state now.
+func (c *Conn) TxnState() TxnState { return TxnState(C.coop_txn_state(c.p)) }
 
 // Refresh asks SQLite for the state again, after a statement that did not run
 // through the shim.
@@ -194,11 +194,7 @@ func EncodePair(b []byte, key, value string) []byte {
 // Begin starts a transaction. With checkFence it asks, once the transaction
 // is open, whether this ownership may still write; the caller rolls back.
 func (c *Conn) Begin(kind Kind, checkFence bool) (FenceState, error) {
-	check := C.int(0)
-	if checkFence {
-		check = 1
-	}
-	return c.fenceState(C.coop_begin(c.p, C.int(kind), check))
+	return c.fenceState(C.coop_begin(c.p, C.int(kind), flag(checkFence)))
 }
 
 // CheckFence asks the same of a transaction that is open already.

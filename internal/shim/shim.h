@@ -72,6 +72,10 @@ typedef struct coop_conn {
   char *metadata; /* pairs of length-prefixed key and value */
   int metadata_len;
 
+  /* While set, statements are compiled without the body of a fence: for one
+  ** that runs in a transaction in which the shim has asked the same questions
+  ** already. The answers cannot change before that transaction ends. */
+  int32_t unguarded;
   uint64_t authorized; /* Go: calls of the authorizer so far */
   uint32_t seen;       /* Go: what it saw since the last prepare */
   char attached[128];  /* Go: the attached schema that would be written; empty: several, or a long name */
@@ -81,7 +85,6 @@ typedef struct coop_conn {
   int64_t rowid;      /* Go: results of the last run */
   int64_t changes;
   int32_t autocommit;
-  int32_t txn_state;
 
   int32_t code; /* Go: set by coop_error */
   int32_t extended;
@@ -100,8 +103,8 @@ typedef struct coop_arg {
   int32_t index;
   int64_t i; /* the integer; the length of text and blobs */
   double f;
-  int64_t offset; /* of text and blobs in the argument buffer; -1: in ptr */
-  const void *ptr;
+  int64_t offset; /* of text and blobs in the argument buffer; -1: in address */
+  uintptr_t address; /* of a pinned value; no pointer, so that Go need not look at every argument */
 } coop_arg;
 
 typedef struct coop_stmt_info {
@@ -124,9 +127,9 @@ void coop_install_busy_handler(coop_conn *);
 void coop_adopt_busy_timeout(coop_conn *);
 int coop_set_metadata(coop_conn *, const char *, int);
 
-int coop_prepare(coop_conn *, const char *sql, int n, int persistent, coop_stmt_info *);
+int coop_prepare(coop_conn *, const char *sql, int n, int persistent, int unguarded, coop_stmt_info *);
 int coop_explain(coop_conn *, const char *sql, int n);
-int coop_run(coop_conn *, sqlite3_stmt *, coop_arg *, int n, const char *buf);
+int coop_run(uintptr_t conn, sqlite3_stmt *, int unguarded, coop_arg *, int n, const char *buf);
 int coop_exec(coop_conn *, const char *sql, int n);
 int coop_param_index(sqlite3_stmt *, const char *name);
 int coop_finalize(sqlite3_stmt *);
@@ -136,6 +139,7 @@ int coop_check_fence(coop_conn *);
 int coop_run_kept(coop_conn *, int which);
 int coop_schema_version(coop_conn *, int64_t *version);
 void coop_state(coop_conn *);
+int coop_txn_state(coop_conn *);
 int coop_deferred_violations(coop_conn *);
 int coop_pack(coop_conn *, const char *sql, int n);
 int coop_schema_has_owner(coop_conn *, const char *schema);

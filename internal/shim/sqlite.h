@@ -8,6 +8,7 @@ typedef struct sqlite3 sqlite3;
 typedef struct sqlite3_stmt sqlite3_stmt;
 typedef struct sqlite3_context sqlite3_context;
 typedef struct sqlite3_value sqlite3_value;
+typedef struct sqlite3_mutex sqlite3_mutex;
 
 #define SQLITE_OK 0
 #define SQLITE_ERROR 1
@@ -46,6 +47,7 @@ typedef struct sqlite3_value sqlite3_value;
 #define SQLITE_DROP_VIEW 17
 #define SQLITE_INSERT 18
 #define SQLITE_PRAGMA 19
+#define SQLITE_SELECT 21
 #define SQLITE_TRANSACTION 22
 #define SQLITE_UPDATE 23
 #define SQLITE_ATTACH 24
@@ -54,6 +56,8 @@ typedef struct sqlite3_value sqlite3_value;
 #define SQLITE_CREATE_VTABLE 29
 #define SQLITE_DROP_VTABLE 30
 #define SQLITE_SAVEPOINT 32
+
+#define SQLITE_IGNORE 2
 
 #define SQLITE_DBSTATUS_DEFERRED_FKS 10
 #define SQLITE_FCNTL_DATA_VERSION 35
@@ -107,6 +111,9 @@ extern int sqlite3_column_bytes(sqlite3_stmt *, int);
 extern int sqlite3_stmt_readonly(sqlite3_stmt *);
 extern int sqlite3_stmt_isexplain(sqlite3_stmt *);
 
+extern sqlite3_mutex *sqlite3_db_mutex(sqlite3 *);
+extern void sqlite3_mutex_enter(sqlite3_mutex *);
+extern void sqlite3_mutex_leave(sqlite3_mutex *);
 extern int sqlite3_get_autocommit(sqlite3 *);
 extern int sqlite3_txn_state(sqlite3 *, const char *);
 extern long long sqlite3_last_insert_rowid(sqlite3 *);

@@ -23,6 +23,9 @@ type Stmt struct {
 	ReadOnly bool // https://sqlite.org/c3ref/stmt_readonly.html
 	Explain  bool
 	Seen     Seen
+	// Unguarded: compiled without the bodies of the fences. Run it only in a
+	// transaction in which [Conn.Begin] or [Conn.CheckFence] has said Fenced.
+	Unguarded bool
 
 	names map[string][3]int
 }
@@ -41,8 +44,9 @@ type Prepared struct {
 }
 
 // Prepare compiles the first statement of sql. Persistent statements are kept
-// for long (https://sqlite.org/c3ref/c_prepare_dont_log.html).
-func (c *Conn) Prepare(sql string, persistent bool) (Prepared, error) {
+// for long (https://sqlite.org/c3ref/c_prepare_dont_log.html); for unguarded,
+// see [Stmt].
+func (c *Conn) Prepare(sql string, persistent, unguarded bool) (Prepared, error) {
 	if sql == "" { // has no address that C could take
 		return Prepared{Authorized: true}, nil
 	}
@@ -50,12 +54,8 @@ func (c *Conn) Prepare(sql string, persistent bool) (Prepared, error) {
 		return Prepared{}, NewError(sqlite3.ErrTooBig, sqlite3.ErrNoExtended(sqlite3.ErrTooBig), "string or blob too big")
 	}
 	before := c.p.authorized
-	flag := C.int(0)
-	if persistent {
-		flag = 1
-	}
 	var info C.coop_stmt_info
-	rc := C.coop_prepare(c.p, (*C.char)(unsafe.Pointer(unsafe.StringData(sql))), C.int(len(sql)), flag, &info)
+	rc := C.coop_prepare(c.p, (*C.char)(unsafe.Pointer(unsafe.StringData(sql))), C.int(len(sql)), flag(persistent), flag(unguarded), &info)
 	if rc != C.SQLITE_OK {
 		return Prepared{}, c.lastError(rc)
 	}
@@ -70,6 +70,8 @@ func (c *Conn) Prepare(sql string, persistent bool) (Prepared, error) {
 		ReadOnly: info.readonly != 0,
 		Explain:  info.explain != 0,
 		Seen:     Seen(c.p.seen),
+
+		Unguarded: unguarded,
 	}
 	if out.Stmt.Seen&Alters != 0 {
 		out.Altered = C.GoString(&c.p.altered[0])
@@ -78,6 +80,13 @@ func (c *Conn) Prepare(sql string, persistent bool) (Prepared, error) {
 		out.Attached = C.GoString(&c.p.attached[0])
 	}
 	return out, nil
+}
+
+func flag(v bool) C.int {
+	if v {
+		return 1
+	}
+	return 0
 }
 
 // Explain adds to the classes of one statement what its compiled program
@@ -119,7 +128,7 @@ func (c *Conn) Run(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes i
 	if len(a.args) > 0 {
 		first = &a.args[0]
 	}
-	rc := C.coop_run(c.p, s.p, first, C.int(len(a.args)), (*C.char)(unsafe.Pointer(unsafe.SliceData(a.buf))))
+	rc := C.coop_run(C.uintptr_t(uintptr(unsafe.Pointer(c.p))), s.p, flag(s.Unguarded), first, C.int(len(a.args)), (*C.char)(unsafe.Pointer(unsafe.SliceData(a.buf))))
 	if rc != C.SQLITE_OK {
 		return 0, 0, c.lastError(rc)
 	}
@@ -132,7 +141,6 @@ func (a *Args) release() {
 	if a.pinned {
 		a.pinner.Unpin()
 		a.pinned = false
-		clear(a.args)
 	}
 }
 
@@ -203,7 +211,7 @@ func (a *Args) bytes(arg *C.coop_arg, b []byte) {
 		p := unsafe.SliceData(b)
 		a.pinner.Pin(p)
 		a.pinned = true
-		arg.offset, arg.ptr = -1, unsafe.Pointer(p)
+		arg.offset, arg.address = -1, C.uintptr_t(uintptr(unsafe.Pointer(p)))
 		return
 	}
 	arg.offset = C.int64_t(len(a.buf))
