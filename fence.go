@@ -25,7 +25,7 @@ const ownerSQL = `CREATE TABLE main.coop_owner(
  pid INTEGER NOT NULL,
  app TEXT NOT NULL,
  acquired_at INTEGER NOT NULL
-)`
+) WITHOUT ROWID`
 
 // ownerRow is what coop_owner says.
 type ownerRow struct {

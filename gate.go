@@ -22,7 +22,7 @@ type gate struct {
 // grant is one passage through the gate, and who asked for it.
 type grant struct {
 	since time.Time
-	pcs   [24]uintptr
+	pcs   [16]uintptr
 	depth int
 }
 

@@ -25,11 +25,11 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 		}
 		return nil, err
 	}
-	stmt, err := c.compiled(s)
+	alone := c.canRunAlone(s)
+	stmt, err := c.compiled(s, alone || s.unguardable() && c.unguarded())
 	if err != nil || stmt == nil {
 		return result{}, c.explain(ctx, err)
 	}
-	wrapped := s.wrap && !c.inTx
 	if !s.reads {
 		if err := c.enter(ctx); err != nil {
 			return nil, err
@@ -40,17 +40,24 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 		return nil, err
 	}
 	c.start(c.watch(ctx))
-	res, err := c.runGuarded(s, stmt, args, wrapped)
+	res, err := c.runGuarded(s, stmt, args, alone)
 	c.sh.Unwatch()
 	err = c.explain(ctx, err)
 	c.settle(s, err)
 	return res, err
 }
 
+// canRunAlone reports whether the statement can be a transaction of its own in
+// one crossing into C, for which the fence is asked once, not for every row.
+func (c *conn) canRunAlone(s *statement) bool {
+	return s.unguardable() && !s.wrap && !c.inTx && c.openRows == 0 &&
+		c.cfg.fence && c.cfg.epoch && !c.authorizerLost && c.cov.persisted.Load()
+}
+
 // compiled returns the statement in the form that is right now. One that was
 // only judged before, or needed in the other form, is compiled first.
-func (c *conn) compiled(s *statement) (*shim.Stmt, error) {
-	form, unguarded := &s.stmt, s.writes && s.unguardable() && c.unguarded()
+func (c *conn) compiled(s *statement, unguarded bool) (*shim.Stmt, error) {
+	form := &s.stmt
 	if unguarded {
 		form = &s.inTx
 	}
@@ -65,7 +72,15 @@ func (c *conn) compiled(s *statement) (*shim.Stmt, error) {
 }
 
 // runGuarded runs the statement with what the fence needs before and after it.
-func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValue, wrapped bool) (driver.Result, error) {
+func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValue, alone bool) (driver.Result, error) {
+	wrapped := s.wrap && !c.inTx
+	if alone {
+		rowid, changes, state, err := c.sh.RunAlone(stmt, &c.args, args)
+		if err != nil || state == shim.Fenced {
+			return result{rowid, changes}, err
+		}
+		wrapped = true // says why not, or puts right what is wrong
+	}
 	if wrapped {
 		if err := c.begin(shim.BeginImmediate); err != nil {
 			return nil, err

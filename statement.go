@@ -29,6 +29,7 @@ type statement struct {
 	onlyTemp bool
 	// writes: SQLite would refuse it on a read-only database.
 	writes bool
+	dml    bool // changes rows of main, and nothing else of it
 	ddl    bool // changes main's schema
 	// opens, commits, rollsBack: BEGIN or SAVEPOINT; COMMIT or RELEASE;
 	// ROLLBACK, also to a savepoint.
@@ -88,9 +89,11 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 		s.finalize()
 		return nil, "", err
 	}
-	if unguarded && s.writes && s.unguardable() {
+	switch {
+	case !unguarded || !s.writes:
+	case s.unguardable():
 		s.stmt, s.inTx = nil, s.stmt
-	} else if unguarded && s.writes {
+	default:
 		s.stmt.Finalize()
 		s.stmt = nil // compiled again when it runs
 	}
@@ -143,6 +146,7 @@ func (c *conn) classify(s *statement, authorized bool) error {
 	// A write that names no table is CREATE … IF NOT EXISTS of what exists (it
 	// may be gone when the statement runs), or VACUUM.
 	unnamed := s.writes && written == 0 && !s.pragma && !s.transactional()
+	s.dml = seen&shim.WriteMain != 0 && seen&(shim.DDL|shim.Pragma|shim.NoWrap) == 0
 	s.ddl = seen&shim.DDL != 0 || unnamed && seen&shim.NoWrap == 0
 	s.alters = seen&shim.Alters != 0 || s.ddl && c.authorizerLost
 	s.wrap = (s.ddl || c.authorizerLost && s.writes) && seen&shim.NoWrap == 0 && !s.transactional()
@@ -175,10 +179,10 @@ func (s *statement) discard() {
 	}
 }
 
-// unguardable reports whether a transaction's one answer of the fence is good
-// for all the rows that the statement writes. In an attached database, another
+// unguardable reports whether one answer of the fence is good for all the rows
+// that the statement writes in a transaction. In an attached database, another
 // fence asks.
-func (s *statement) unguardable() bool { return s.attached == "" && !s.ddl && !s.pragma }
+func (s *statement) unguardable() bool { return s.dml && s.attached == "" }
 
 // unguarded reports whether the fence has been asked in the transaction that
 // is open, so that statements need not ask again: it holds SQLite's write

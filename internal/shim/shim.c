@@ -377,6 +377,21 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int unguarded, coop_arg *args, int
   return rc;
 }
 
+/* Runs one statement as a transaction of its own: BEGIN IMMEDIATE, one question
+** to the fence, the statement unguarded, COMMIT. When that fails, the caller
+** reads the error and rolls back what may be open. */
+int coop_run_alone(uintptr_t conn, sqlite3_stmt *s, coop_arg *args, int n, const char *buf) {
+  coop_conn *c = (coop_conn *)conn;
+  sqlite3_mutex *mutex = sqlite3_db_mutex(c->db);
+  int rc;
+  sqlite3_mutex_enter(mutex);
+  rc = coop_begin(c, COOP_STMT_BEGIN_IMMEDIATE, 1);
+  if (rc == SQLITE_OK) rc = coop_run(conn, s, 1, args, n, buf);
+  if (rc == SQLITE_OK) rc = coop_run_kept(c, COOP_STMT_COMMIT);
+  sqlite3_mutex_leave(mutex);
+  return rc;
+}
+
 int coop_finalize(sqlite3_stmt *s) { return sqlite3_finalize(s); }
 
 int coop_param_index(sqlite3_stmt *s, const char *name) { return sqlite3_bind_parameter_index(s, name); }

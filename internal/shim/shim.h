@@ -130,6 +130,7 @@ int coop_set_metadata(coop_conn *, const char *, int);
 int coop_prepare(coop_conn *, const char *sql, int n, int persistent, int unguarded, coop_stmt_info *);
 int coop_explain(coop_conn *, const char *sql, int n);
 int coop_run(uintptr_t conn, sqlite3_stmt *, int unguarded, coop_arg *, int n, const char *buf);
+int coop_run_alone(uintptr_t conn, sqlite3_stmt *, coop_arg *, int n, const char *buf);
 int coop_exec(coop_conn *, const char *sql, int n);
 int coop_param_index(sqlite3_stmt *, const char *name);
 int coop_finalize(sqlite3_stmt *);

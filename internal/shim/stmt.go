@@ -124,15 +124,42 @@ func (c *Conn) Run(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes i
 	if err := a.marshal(s, args); err != nil {
 		return 0, 0, err
 	}
-	var first *C.coop_arg
-	if len(a.args) > 0 {
-		first = &a.args[0]
-	}
-	rc := C.coop_run(C.uintptr_t(uintptr(unsafe.Pointer(c.p))), s.p, flag(s.Unguarded), first, C.int(len(a.args)), (*C.char)(unsafe.Pointer(unsafe.SliceData(a.buf))))
+	first, buf := a.pointers()
+	rc := C.coop_run(c.number(), s.p, flag(s.Unguarded), first, C.int(len(a.args)), buf)
 	if rc != C.SQLITE_OK {
 		return 0, 0, c.lastError(rc)
 	}
 	return int64(c.p.rowid), int64(c.p.changes), nil
+}
+
+// RunAlone runs s as a transaction of its own, after asking the fence. With an
+// error, or an answer other than Fenced, nothing has been changed and no
+// transaction is open.
+func (c *Conn) RunAlone(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes int64, state FenceState, err error) {
+	defer a.release()
+	if err := a.marshal(s, args); err != nil {
+		return 0, 0, 0, err
+	}
+	first, buf := a.pointers()
+	rc := C.coop_run_alone(c.number(), s.p, first, C.int(len(a.args)), buf)
+	if rc != C.SQLITE_OK {
+		state, err = c.fenceState(rc)
+		if !c.Autocommit() {
+			_ = c.Control(Rollback) // nothing can be done about its failing
+		}
+		return 0, 0, state, err
+	}
+	return int64(c.p.rowid), int64(c.p.changes), Fenced, nil
+}
+
+// number is the connection as C takes it where every nanosecond counts.
+func (c *Conn) number() C.uintptr_t { return C.uintptr_t(uintptr(unsafe.Pointer(c.p))) }
+
+func (a *Args) pointers() (first *C.coop_arg, buf *C.char) {
+	if len(a.args) > 0 {
+		first = &a.args[0]
+	}
+	return first, (*C.char)(unsafe.Pointer(unsafe.SliceData(a.buf)))
 }
 
 // release lets go of what was pinned. The pointers go too: cgo checks all of
