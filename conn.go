@@ -248,10 +248,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 func (c *conn) IsValid() bool {
 	c.resync()
 	c.aborted = nil
-	if c.token != nil {
-		c.unwatch(c.token)
-		c.token = nil
-	}
+	c.unwatchLast()
 	if c.inTx && c.tx == nil {
 		c.rollback()
 		c.dirty = true
@@ -277,10 +274,7 @@ func (c *conn) Close() error {
 		c.rollback()
 		c.dirty = true
 	}
-	if c.token != nil {
-		c.unwatch(c.token)
-		c.token = nil
-	}
+	c.unwatchLast()
 	if c.connector.wrapped && closedWithPool() {
 		return first(c.destroy(), c.connector.Close())
 	}
@@ -303,12 +297,26 @@ func (c *conn) finalize() {
 func (c *conn) destroy() error {
 	c.finalize()
 	err := c.source.Close()
+	c.free()
+	return err
+}
+
+// free gives the memory back, once mattn's connection is closed.
+func (c *conn) free() {
+	c.unwatchLast()
 	c.sh.Free()
 	for _, t := range c.tokens {
 		t.Free()
 	}
 	c.tokens = nil
-	return err
+}
+
+// unwatchLast lets go of the context that was used last.
+func (c *conn) unwatchLast() {
+	if c.token != nil {
+		c.unwatch(c.token)
+		c.token = nil
+	}
 }
 
 // enter takes the gate for a write, and the turn in a shared group. Inside a

@@ -49,6 +49,9 @@ const (
 	// openRetry is the pause before a new try when another process is just
 	// changing the journal mode.
 	openRetry = 2 * time.Millisecond
+	// openWait is how long one try to open waits for a lock. Before our busy
+	// handler is in place nothing else can end that wait.
+	openWait = 5 * time.Millisecond
 )
 
 // NewConnector takes the ownership that the DSN asks for and opens a first
@@ -211,30 +214,35 @@ func (c *Connector) Close() error {
 	return errors.Join(errs...)
 }
 
-// open opens a physical connection through mattn's driver. Setting the journal
-// mode answers SQLITE_BUSY at once when another process does the same, so that
-// is tried again until the busy timeout.
+// open opens a physical connection through mattn's driver. That needs locks:
+// to read the schema, to set the journal mode (which answers SQLITE_BUSY at
+// once when another process does the same). So it is tried again until ctx
+// ends, but no longer than the busy timeout.
 func (c *Connector) open(ctx context.Context) (*conn, error) {
-	deadline := time.Now().Add(c.cfg.busyTimeout)
+	start := time.Now()
 	for {
-		dc, hooked, err := c.tryOpen()
+		dc, hooked, err := c.tryOpen(ctx)
 		if err == nil {
 			c.own.counters.opened.Add(1)
 			return dc, nil
 		}
-		if hooked || !hasCode(err, sqlite3.ErrBusy) || time.Now().After(deadline) {
+		if hooked || !hasCode(err, sqlite3.ErrBusy) {
 			return nil, c.describe(err)
+		}
+		waited := time.Since(start)
+		if ctx.Err() != nil || waited >= c.cfg.busyTimeout {
+			c.own.counters.busy.Add(1)
+			return nil, &BusyError{Path: c.own.name(), Waited: waited, cause: ctx.Err(), sqlite: err}
 		}
 		select {
 		case <-ctx.Done():
-			return nil, ctx.Err()
 		case <-time.After(openRetry):
 		}
 	}
 }
 
 // tryOpen reports whether mattn's part was done when it failed.
-func (c *Connector) tryOpen() (dc *conn, hooked bool, err error) {
+func (c *Connector) tryOpen(ctx context.Context) (dc *conn, hooked bool, err error) {
 	d := &sqlite3.SQLiteDriver{
 		Extensions: c.options.Extensions,
 		ConnectHook: func(source *sqlite3.SQLiteConn) error {
@@ -244,7 +252,7 @@ func (c *Connector) tryOpen() (dc *conn, hooked bool, err error) {
 				return err
 			}
 			dc = made
-			if err = dc.setUp(); err != nil {
+			if err = dc.setUp(ctx); err != nil {
 				dc.finalize() // mattn's driver closes the connection next
 			}
 			return err
@@ -252,7 +260,7 @@ func (c *Connector) tryOpen() (dc *conn, hooked bool, err error) {
 	}
 	if _, err := d.Open(c.cfg.dsn); err != nil {
 		if dc != nil {
-			dc.sh.Free()
+			dc.free()
 		}
 		return nil, hooked, err
 	}
@@ -260,8 +268,10 @@ func (c *Connector) tryOpen() (dc *conn, hooked bool, err error) {
 }
 
 // setUp does on a new connection what must come before its first user.
-func (dc *conn) setUp() error {
+func (dc *conn) setUp(ctx context.Context) error {
 	c := dc.connector
+	dc.start(dc.watch(ctx))
+	defer dc.sh.Unwatch()
 	if !c.own.taken && c.own.mode != modeReader {
 		if err := dc.takeOver(); err != nil {
 			return err
@@ -274,7 +284,7 @@ func (dc *conn) setUp() error {
 		return err
 	}
 	dc.sh.AdoptBusyTimeout()
-	return dc.repairIfChanged(context.Background()) // the hook may have run DDL
+	return dc.repairIfChanged(ctx) // the hook may have run DDL
 }
 
 // describe names the store in an error of SQLite that does not.

@@ -86,6 +86,7 @@ func parseDSN(dsn string) (*config, error) {
 	if err := c.own(params); err != nil {
 		return nil, err
 	}
+	timeoutKnown := c.timeout(params)
 	if err := c.shared(params); err != nil {
 		return nil, err
 	}
@@ -93,12 +94,14 @@ func parseDSN(dsn string) (*config, error) {
 	kept := make([]string, 0, 8)
 	for part := range strings.SplitSeq(query, "&") {
 		key, err := url.QueryUnescape(strings.SplitN(part, "=", 2)[0])
-		if part != "" && (err != nil || !strings.HasPrefix(key, "_coop_")) {
+		ours := strings.HasPrefix(key, "_coop_") || timeoutKnown && (key == "_busy_timeout" || key == "_timeout")
+		if part != "" && (err != nil || !ours) {
 			kept = append(kept, part)
 		}
 	}
-	if !params.Has("_busy_timeout") && !params.Has("_timeout") {
-		kept = append(kept, "_busy_timeout="+strconv.FormatInt(c.busyTimeout.Milliseconds(), 10))
+	if timeoutKnown {
+		// Only while it is being opened does mattn's connection wait by itself.
+		kept = append(kept, "_busy_timeout="+strconv.FormatInt(min(c.busyTimeout, openWait).Milliseconds(), 10))
 	}
 	if !params.Has("_stmt_cache_size") {
 		kept = append(kept, "_stmt_cache_size="+strconv.Itoa(c.stmtCache))
@@ -171,18 +174,30 @@ func (c *config) set(key, value string) (err error) {
 	return err
 }
 
+// timeout reads the busy timeout, of which mattn's driver knows two names. It
+// reports whether the value is good.
+func (c *config) timeout(params url.Values) bool {
+	key := "_busy_timeout"
+	if params.Has("_timeout") {
+		key = "_timeout"
+	}
+	value := params.Get(key)
+	if value == "" {
+		return true
+	}
+	ms, err := strconv.ParseInt(value, 10, 32)
+	if err != nil {
+		return false
+	}
+	c.busyTimeout = time.Duration(max(ms, 0)) * time.Millisecond
+	return true
+}
+
 // shared reads the parameters of mattn's driver that this one needs to know.
 // A bad value is reported by mattn's driver, in its own words, when it opens.
 func (c *config) shared(params url.Values) error {
 	if v := params.Get("_txlock"); v != "" {
 		c.txLock = strings.ToLower(v)
-	}
-	timeout := params.Get("_busy_timeout")
-	if timeout == "" {
-		timeout = params.Get("_timeout")
-	}
-	if ms, err := strconv.ParseInt(timeout, 10, 64); err == nil {
-		c.busyTimeout = time.Duration(ms) * time.Millisecond
 	}
 	if n, err := strconv.Atoi(params.Get("_stmt_cache_size")); err == nil && n >= 0 {
 		c.stmtCache = n
