@@ -23,7 +23,12 @@ func (s *Store) WriteGrouped(ctx context.Context, fn func(ctx context.Context, t
 	if !ok || s.owner == nil {
 		return s.Write(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, tx) })
 	}
-	return writer.Write(ctx, func(tx hint.DBTX) error { return fn(ctx, tx) })
+	for attempt := 0; ; attempt++ {
+		err := writer.Write(ctx, func(tx hint.DBTX) error { return fn(ctx, tx) })
+		if err == nil || !s.dialect.Retryable(err) || ctx.Err() != nil || !pause(ctx, attempt) {
+			return err
+		}
+	}
 }
 
 // Lock makes sure that tx holds SQLite's write lock, by a write that touches
