@@ -50,8 +50,8 @@ const (
 func changeTriggers(table string, s *shape) []trigger {
 	t := tracked{table, s}
 	out := []trigger{
-		changeTrigger(table, "insert", "AFTER INSERT", "", t.replaced()+t.record("insert", "NEW", "", "NEW")),
-		changeTrigger(table, "update", "AFTER UPDATE", "", t.moved()+t.replaced()+t.recordUpdate()),
+		changeTrigger(table, "insert", "AFTER INSERT", "", t.replaced("")+t.record("insert", "NEW", "", "NEW")),
+		changeTrigger(table, "update", "AFTER UPDATE", "", t.replaced("OLD")+t.moved()+t.recordUpdate()),
 		changeTrigger(table, "delete", "AFTER DELETE", "", t.record("delete", "OLD", "OLD", "")),
 	}
 	if s.identity() == nil || len(s.unique) == 0 {
@@ -111,11 +111,7 @@ func (t tracked) collisions(but string) string {
 	for i, key := range t.unique {
 		conditions := make([]string, 0, len(key.terms)+2)
 		for _, term := range key.terms {
-			other := "(" + term.expr + ")"
-			if term.expr == "" {
-				other = "r." + quoteName(term.column.name)
-			}
-			condition := other + "=" + t.valueOf(term)
+			condition := term.ofRow() + "=" + t.valueOf(term)
 			if term.collation != "" {
 				condition += " COLLATE " + quoteName(term.collation)
 			}
@@ -124,21 +120,27 @@ func (t tracked) collisions(but string) string {
 		if key.where != "" {
 			conditions = append(conditions, "("+key.where+")", t.evaluated(key.where))
 		}
-		fmt.Fprintf(&sql, "SELECT coop_keep(%s,%d,%s,%s,%s) FROM %s AS r WHERE %s%s;",
-			quoteText(t.table), i, t.valuesOf(key), t.keyOf("r", false), t.rowOf("r"), quoteName(t.table), strings.Join(conditions, " AND "), but)
+		fmt.Fprintf(&sql, "SELECT coop_keep(%s,%d,%s,%s,%s,%s) FROM %s AS r WHERE %s%s;",
+			quoteText(t.table), i, t.valuesOf(key), t.ownValuesOf(key), t.keyOf("r", false), t.rowOf("r"), quoteName(t.table), strings.Join(conditions, " AND "), but)
 	}
 	return sql.String()
 }
 
-// replaced records the rows that had to make way, in the same order.
-func (t tracked) replaced() string {
+// replaced records the rows that had to make way, in the same order. A row that
+// is updated may be kept itself, by an upsert that found it in the way; it is
+// not among them.
+func (t tracked) replaced(updated string) string {
 	if t.identity() == nil {
 		return ""
 	}
+	itself := "NULL"
+	if updated != "" {
+		itself = t.keyOf(updated, false)
+	}
 	var sql strings.Builder
 	for i, key := range t.unique {
-		fmt.Fprintf(&sql, "%s%s%s,'delete',coop_replaced('key'),coop_replaced('row'),NULL WHERE coop_kept() AND coop_replaced(%s,%d,%s);",
-			changeColumns, circumstances, quoteText(t.table), quoteText(t.table), i, t.valuesOf(key))
+		fmt.Fprintf(&sql, "%s%s%s,'delete',coop_replaced('key'),coop_replaced('row'),NULL WHERE coop_kept() AND coop_replaced(%s,%d,%s,%s);",
+			changeColumns, circumstances, quoteText(t.table), quoteText(t.table), i, t.valuesOf(key), itself)
 	}
 	return sql.String()
 }
@@ -204,14 +206,36 @@ func (t tracked) rowOf(row string) string {
 	return object(t.columns, row)
 }
 
-// valuesOf encodes the new row's value of a unique key.
+// valuesOf encodes the new row's value of a unique key; NULL if a partial index
+// leaves the row out.
 func (t tracked) valuesOf(key uniqueKey) string {
 	values := make([]string, len(key.terms))
 	marks := make([]string, len(key.terms))
 	for i, term := range key.terms {
 		values[i], marks[i] = t.valueOf(term), "?"
 	}
+	value := encoded("[", marks, values, "]")
+	if key.where != "" {
+		value = "CASE WHEN " + t.evaluated(key.where) + " THEN " + value + " END"
+	}
+	return value
+}
+
+// ownValuesOf encodes the value of a unique key of a row that is in the way.
+func (t tracked) ownValuesOf(key uniqueKey) string {
+	values := make([]string, len(key.terms))
+	marks := make([]string, len(key.terms))
+	for i, term := range key.terms {
+		values[i], marks[i] = term.ofRow(), "?"
+	}
 	return encoded("[", marks, values, "]")
+}
+
+func (t term) ofRow() string {
+	if t.expr != "" {
+		return "(" + t.expr + ")"
+	}
+	return "r." + quoteName(t.column.name)
 }
 
 // valueOf is the new row's value of one term. Where NULL is not allowed, ON
@@ -220,6 +244,10 @@ func (t tracked) valueOf(term term) string {
 	switch {
 	case term.expr != "":
 		return t.evaluated(term.expr)
+	case term.column.generated:
+		// SQLite computes it before the trigger from the columns that are
+		// updated and those that a trigger names: name them all.
+		return t.evaluated(quoteName(term.column.name))
 	case term.column.fallback != "":
 		return "ifnull(NEW." + quoteName(term.column.name) + ",(" + term.column.fallback + "))"
 	}

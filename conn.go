@@ -266,6 +266,7 @@ func (c *conn) resync() {
 	c.sh.AdoptBusyTimeout()
 	c.sh.Refresh()
 	c.settle(nil, nil)
+	c.own.commits.fire() // for all that can be known
 }
 
 // Close parks the connection with its connector, or ends it.

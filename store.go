@@ -69,6 +69,7 @@ func (s *Store) Stats() Stats {
 // its commit, like any other.
 func (s *Store) close() {
 	s.group.shut()
+	s.own.commits.fire() // ends Follow
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.db != nil {

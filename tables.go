@@ -19,6 +19,7 @@ type table struct {
 	have    []trigger // fences on this table
 	shadow  bool      // belongs to a virtual table
 	changes []trigger // that record its changes, if wanted
+	newest  int       // place in the schema of the user's last trigger on it
 }
 
 // schema is main's, read in one pass.
@@ -27,7 +28,7 @@ type schema struct {
 	byName map[string]*table // by folded name
 	fences []trigger         // all triggers whose name says that they are fences
 	// trackers are those whose name says that they record changes.
-	trackers []trigger
+	trackers []tracker
 	owner    bool // coop_owner exists
 }
 
@@ -38,6 +39,7 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 		return nil, err
 	}
 	s := &schema{byName: make(map[string]*table, len(rows)/5)}
+	newest := map[string]int{}
 	for i := 0; i < len(rows); i += 5 {
 		kind, _ := rows[i].(string)
 		name, _ := rows[i+1].(string)
@@ -48,7 +50,9 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 			case isFenceName(name):
 				s.fences = append(s.fences, trigger{name, on, sql})
 			case isChangeName(name):
-				s.trackers = append(s.trackers, trigger{name, on, sql})
+				s.trackers = append(s.trackers, tracker{trigger{name, on, sql}, i})
+			default:
+				newest[foldName(on)] = i
 			}
 			continue
 		}
@@ -61,6 +65,7 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 		s.owner = s.owner || name == ownerTable
 	}
 	for _, t := range s.tables {
+		t.newest = newest[foldName(t.name)]
 		s.classify(t, cfg)
 	}
 	for _, f := range s.fences {

@@ -7,6 +7,12 @@ import (
 	"github.com/coopsqlite/coopsqlite/internal/shim"
 )
 
+// tracker is a trigger that records changes, and its place in the schema.
+type tracker struct {
+	trigger
+	place int
+}
+
 // track decides which tables are recorded, and with which triggers.
 func (s *schema) track(c *shim.Conn, cfg *config) error {
 	var shapes map[string]*shape
@@ -66,26 +72,19 @@ func (s *schema) trackingRepairs() []string {
 			wanted = append(wanted, keepNewest)
 		}
 	}
-	return difference(s.trackers, wanted)
-}
-
-// difference turns one set of triggers into another: first all that is wrong
-// goes (a trigger whose table was renamed keeps the old name, which the new
-// table of that name needs), then what is missing comes.
-func difference(have, want []trigger) []string {
-	missing := make(map[trigger]bool, len(want))
-	for _, w := range want {
+	missing := make(map[trigger]bool, len(wanted))
+	for _, w := range wanted {
 		missing[w] = true
 	}
 	var statements []string
-	for _, h := range have {
-		if missing[h] {
-			delete(missing, h)
+	for _, f := range s.trackers {
+		if missing[f.trigger] && !s.late(f) {
+			delete(missing, f.trigger)
 		} else {
-			statements = append(statements, dropTrigger(h.name))
+			statements = append(statements, dropTrigger(f.name))
 		}
 	}
-	for _, w := range want { // in a stable order
+	for _, w := range wanted { // in a stable order
 		if missing[w] {
 			statements = append(statements, w.create())
 		}
@@ -118,6 +117,14 @@ func (c *conn) runAltering(s *statement, stmt *shim.Stmt, args []driver.NamedVal
 		_ = c.sh.Control(shim.RollbackTo)
 	}
 	return rowid, changes, first(err, c.sh.Control(shim.Release))
+}
+
+// late reports whether a trigger of the user's would fire before ours. If it
+// changes the new row once more, that would be recorded before the row itself.
+// SQLite fires the newest first; it does not promise to.
+func (s *schema) late(f tracker) bool {
+	t := s.byName[foldName(f.table)]
+	return t != nil && t.newest > f.place
 }
 
 // untrack takes the tracking triggers off a table that is about to be altered:

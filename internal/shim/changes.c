@@ -90,18 +90,25 @@ static int utf8(const unsigned char *p, const unsigned char *end) {
   return n;
 }
 
-static int put_text(coop_changes *s, const unsigned char *text, int64_t n) {
+/* A JSON string. Text that is not UTF-8 cannot be one: it becomes an object of
+** its bytes, or, where only a string may stand, loses them. */
+static int put_text(coop_changes *s, const unsigned char *text, int64_t n, int only_string) {
   const unsigned char *p = text, *end = text + n, *plain = text;
   int64_t start = s->len;
   if (put(s, "\"", 1)) return SQLITE_NOMEM;
   while (p < end) {
     if (*p >= 0x80) {
       int more = utf8(p, end);
-      if (!more) { /* not UTF-8, so not JSON either */
+      if (!more && !only_string) {
         s->len = start;
         return put_bytes(s, "text", text, n);
       }
-      p += more;
+      if (more) {
+        p += more;
+        continue;
+      }
+      if (put(s, (const char *)plain, p - plain) || put(s, "\\ufffd", 6)) return SQLITE_NOMEM;
+      plain = ++p;
     } else if (*p < 0x20 || *p == '"' || *p == '\\') {
       char escape[6] = {'\\', 'u', '0', '0', hex_digits[*p >> 4], hex_digits[*p & 15]};
       int len = 6;
@@ -124,7 +131,7 @@ static int put_value(coop_changes *s, sqlite3_value *v) {
   case SQLITE_FLOAT: return put_real(s, sqlite3_value_double(v));
   case SQLITE_TEXT: {
     const unsigned char *p = sqlite3_value_text(v);
-    return p ? put_text(s, p, sqlite3_value_bytes(v)) : SQLITE_NOMEM;
+    return p ? put_text(s, p, sqlite3_value_bytes(v), 0) : SQLITE_NOMEM;
   }
   case SQLITE_BLOB: {
     const unsigned char *p = sqlite3_value_blob(v);
@@ -208,9 +215,9 @@ static int make_metadata(coop_conn *c) {
     memcpy(&vlen, c->metadata + at + 4, 4);
     if (at > 0) rc = put(s, ",", 1);
     at += 8;
-    if (rc == SQLITE_OK) rc = put_text(s, (const unsigned char *)c->metadata + at, klen);
+    if (rc == SQLITE_OK) rc = put_text(s, (const unsigned char *)c->metadata + at, klen, 1);
     if (rc == SQLITE_OK) rc = put(s, ":", 1);
-    if (rc == SQLITE_OK) rc = put_text(s, (const unsigned char *)c->metadata + at + klen, vlen);
+    if (rc == SQLITE_OK) rc = put_text(s, (const unsigned char *)c->metadata + at + klen, vlen, 0);
     at += klen + vlen;
   }
   if (rc == SQLITE_OK) rc = put(s, "}", 1);
@@ -263,22 +270,25 @@ static text text_of(sqlite3_value *v) {
 static int same(const char *p, int32_t n, text t) { return n == t.n && memcmp(p, t.p, n) == 0; }
 
 static const char *kept_value(const coop_kept *k) { return k->data + k->table_len; }
-static const char *kept_key(const coop_kept *k) { return kept_value(k) + k->value_len; }
+static const char *kept_own(const coop_kept *k) { return kept_value(k) + k->value_len; }
+static const char *kept_key(const coop_kept *k) { return kept_own(k) + k->own_len; }
 static const char *kept_row(const coop_kept *k) { return kept_key(k) + k->key_len; }
 
-static coop_kept *new_kept(int32_t index, text table, text value, text key, text row) {
-  coop_kept *k = malloc(sizeof *k + (size_t)table.n + value.n + key.n + row.n);
+static coop_kept *new_kept(int32_t index, text table, text value, text own, text key, text row) {
+  coop_kept *k = malloc(sizeof *k + (size_t)table.n + value.n + own.n + key.n + row.n);
   char *p;
   if (!k) return 0;
   k->next = 0;
   k->index = index;
   k->table_len = table.n;
   k->value_len = value.n;
+  k->own_len = own.n;
   k->key_len = key.n;
   k->row_len = row.n;
   p = k->data;
   memcpy(p, table.p, table.n), p += table.n;
   memcpy(p, value.p, value.n), p += value.n;
+  memcpy(p, own.p, own.n), p += own.n;
   memcpy(p, key.p, key.n), p += key.n;
   memcpy(p, row.p, row.n);
   return k;
@@ -290,16 +300,18 @@ static void drop(coop_kept **at) {
   free(k);
 }
 
-/* coop_keep(table, index, value, key, row): before the write, row is in the way
-** of the new one, which has the same value of the table's unique key index. */
+/* coop_keep(table, index, value, own, key, row): before the write, row is in
+** the way of the new one, since its own value of the table's unique key equals
+** the new one's. */
 static void keep(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
   coop_changes *s = &((coop_conn *)sqlite3_user_data(ctx))->tracking;
-  text table = text_of(argv[0]), value = text_of(argv[2]), key = text_of(argv[3]), row = text_of(argv[4]);
+  text table = text_of(argv[0]), value = text_of(argv[2]), own = text_of(argv[3]);
+  text key = text_of(argv[4]), row = text_of(argv[5]);
   int32_t index = sqlite3_value_int(argv[1]);
   coop_kept *k, **at;
   int others = 0;
   (void)argc;
-  if (!table.p || !value.p || !key.p || !row.p || !(k = new_kept(index, table, value, key, row))) {
+  if (!table.p || !value.p || !own.p || !key.p || !row.p || !(k = new_kept(index, table, value, own, key, row))) {
     sqlite3_result_error_nomem(ctx);
     return;
   }
@@ -342,7 +354,7 @@ static void gone(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
 ** could be replaced; the values are those of its unique keys in order. */
 static void moved(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
   coop_changes *s = &((coop_conn *)sqlite3_user_data(ctx))->tracking;
-  text table, old, key, row;
+  text table, old, key, row, value, own;
   coop_kept **at;
   if (argc < 4) return;
   table = text_of(argv[0]), old = text_of(argv[1]), key = text_of(argv[2]), row = text_of(argv[3]);
@@ -352,11 +364,13 @@ static void moved(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
       at = &k->next;
       continue;
     }
-    if (4 + k->index >= argc || !same(kept_value(k), k->value_len, text_of(argv[4 + k->index]))) {
+    value.p = kept_value(k), value.n = k->value_len;
+    own.p = kept_own(k), own.n = k->own_len;
+    if (4 + k->index >= argc || !same(own.p, own.n, text_of(argv[4 + k->index]))) {
       drop(at); /* out of the way */
       continue;
     }
-    fresh = new_kept(k->index, table, text_of(argv[4 + k->index]), key, row);
+    fresh = new_kept(k->index, table, value, own, key, row);
     if (!fresh) {
       sqlite3_result_error_nomem(ctx);
       return;
@@ -368,9 +382,10 @@ static void moved(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
   }
 }
 
-/* coop_replaced(table, index, value): after the write, whether a row has made
-** way for the one that now has this value of the unique key. It is what
-** coop_replaced('key') and coop_replaced('row') then return. */
+/* coop_replaced(table, index, value, itself): after the write, whether a row
+** other than itself has made way for the one that now has this value of the
+** unique key. It is what coop_replaced('key') and coop_replaced('row') then
+** return. */
 static void replaced(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
   coop_changes *s = &((coop_conn *)sqlite3_user_data(ctx))->tracking;
   text table = {0, 0};
@@ -381,13 +396,14 @@ static void replaced(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
     if (k && same("row", 3, table)) result(ctx, kept_row(k), k->row_len);
     return;
   }
-  if (argc == 3) {
-    text value = text_of(argv[2]), key;
+  if (argc == 4) {
+    text value = text_of(argv[2]), itself = text_of(argv[3]), key;
     int32_t index = sqlite3_value_int(argv[1]);
     coop_kept **at;
     for (at = &s->kept; *at; at = &(*at)->next) {
       coop_kept *k = *at;
       if (k->index != index || !same(k->data, k->table_len, table) || !same(kept_value(k), k->value_len, value)) continue;
+      if (same(kept_key(k), k->key_len, itself)) continue;
       *at = k->next;
       free(s->replaced);
       s->replaced = k;
@@ -409,7 +425,7 @@ int coop_changes_register(coop_conn *c) {
     int argc;
     void (*f)(sqlite3_context *, int, sqlite3_value **);
   } functions[] = {
-      {"coop_row", -1, encode_row},   {"coop_change", 1, change}, {"coop_keep", 5, keep},         {"coop_kept", 0, kept},
+      {"coop_row", -1, encode_row},   {"coop_change", 1, change}, {"coop_keep", 6, keep},         {"coop_kept", 0, kept},
       {"coop_gone", 2, gone},  {"coop_moved", -1, moved},  {"coop_replaced", -1, replaced},
   };
   size_t i;

@@ -12,8 +12,9 @@ struct coop_conn;
 typedef struct coop_kept {
   struct coop_kept *next;
   int32_t index;                         /* the unique key that collides */
-  int32_t table_len, value_len, key_len, row_len;
-  char data[];                           /* table, value of that key, the row's key, the row */
+  int32_t table_len, value_len, own_len, key_len, row_len;
+  char data[]; /* the table; the new row's value of that unique key, and the
+               ** kept row's own, equal for SQL; the kept row's primary key; the row */
 } coop_kept;
 
 /* What a connection remembers for change tracking. */
