@@ -35,7 +35,10 @@ func (s *Store) Begin(ctx context.Context) (*Tx, error) {
 			return tx, err
 		}
 		if !pause(ctx, attempt) {
-			return nil, fmt.Errorf("%w: %w", ctx.Err(), err)
+			if !errors.Is(err, ctx.Err()) {
+				err = fmt.Errorf("%w: %w", ctx.Err(), err)
+			}
+			return nil, err
 		}
 	}
 }
@@ -44,7 +47,8 @@ func (s *Store) begin(ctx context.Context) (*Tx, error) {
 	// The transaction gets a context of its own, which ctx ends until Commit
 	// takes it off: a context that ended during COMMIT would leave open what
 	// became of it.
-	own, end := context.WithCancel(context.WithoutCancel(ctx))
+	inner, end := context.WithCancel(context.WithoutCancel(ctx))
+	own := txContext{inner, ctx}
 	tx := &Tx{store: s, end: end, detach: context.AfterFunc(ctx, end), caller: ctx.Err}
 	var err error
 	if s.dialect == Postgres {
@@ -58,11 +62,25 @@ func (s *Store) begin(ctx context.Context) (*Tx, error) {
 		return tx, nil
 	}
 	tx.Rollback()
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		// The transaction's own context says "canceled" for a deadline too.
-		err = ctx.Err()
+	if ctx.Err() != nil && errors.Is(err, sql.ErrTxDone) {
+		err = ctx.Err() // it was ended by that between two statements
 	}
 	return nil, err
+}
+
+// txContext is a transaction's own context. When the caller's ends it, it says
+// what that says: a deadline is not a cancellation.
+type txContext struct {
+	context.Context
+	caller context.Context
+}
+
+func (c txContext) Err() error {
+	err := c.Context.Err()
+	if err != nil && c.caller.Err() != nil {
+		return c.caller.Err()
+	}
+	return err
 }
 
 // Rollback ends the transaction without its changes. After Commit it does
