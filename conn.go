@@ -51,6 +51,7 @@ type conn struct {
 	live      []*rows // that are open in it
 
 	authorizerLost bool
+	attached       bool // there are attached databases
 	dirty          bool // not as it was opened: never parked
 	touched        bool // somebody used mattn's connection directly
 	alone          bool // made by Driver.Open: closes its connector
@@ -264,6 +265,7 @@ func (c *conn) resync() {
 	}
 	c.touched = false
 	c.sh.AdoptBusyTimeout()
+	c.lookForAttached()
 	c.sh.Refresh()
 	c.settle(nil, nil)
 	c.own.commits.fire() // for all that can be known

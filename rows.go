@@ -79,9 +79,7 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 		}
 		return nil, err
 	}
-	if s.dirties {
-		c.dirty = true
-	}
+	c.note(s)
 	r.SQLiteRows = inner
 	c.openRows++
 	if r.write {

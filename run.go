@@ -49,9 +49,26 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 
 // canRunAlone reports whether the statement can be a transaction of its own in
 // one crossing into C, for which the fence is asked once, not for every row.
+// That begins with BEGIN IMMEDIATE, which would lock attached databases too.
 func (c *conn) canRunAlone(s *statement) bool {
-	return s.unguardable() && !s.wrap && !c.inTx && c.openRows == 0 &&
+	return s.unguardable() && !s.wrap && !c.inTx && c.openRows == 0 && !c.attached &&
 		c.cfg.fence && c.cfg.epoch && !c.authorizerLost && c.cov.persisted.Load()
+}
+
+// note remembers what the statement has left behind in the connection.
+func (c *conn) note(s *statement) {
+	if s.dirties {
+		c.dirty = true
+	}
+	if s.attaches {
+		c.lookForAttached()
+	}
+}
+
+// lookForAttached finds out whether databases are attached.
+func (c *conn) lookForAttached() {
+	found, err := c.sh.Query("SELECT 1 FROM pragma_database_list WHERE name NOT IN ('main', 'temp')")
+	c.attached = err != nil || len(found) > 0
 }
 
 // compiled returns the statement in the form that is right now. One that was
@@ -110,9 +127,7 @@ func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValu
 	if err != nil {
 		return nil, err
 	}
-	if s.dirties {
-		c.dirty = true
-	}
+	c.note(s)
 	return result{rowid, changes}, nil
 }
 

@@ -37,6 +37,7 @@ type statement struct {
 	pragma                               bool
 	pragmaBusy                           bool
 	dirties                              bool   // leaves something behind in the connection
+	attaches                             bool   // may attach or detach a database
 	wrap                                 bool   // in autocommit, needs a transaction around it for its fences
 	attached                             string // the attached database it would write
 	// alters: it is, or may be, ALTER TABLE of a table of main: altered, or if
@@ -127,8 +128,8 @@ func (c *conn) classify(s *statement, authorized bool) error {
 		}
 		seen |= extra
 		if c.authorizerLost && seen&(shim.Tables|shim.OpensTx|shim.CommitsTx|shim.RollsBack) == 0 {
-			// It may be any PRAGMA; one of them replaces the busy handler.
-			seen |= shim.Pragma | shim.PragmaSet
+			// It may be ATTACH or any PRAGMA; one of them replaces the busy handler.
+			seen |= shim.Pragma | shim.PragmaSet | shim.Attaches
 			c.sh.AdoptBusyTimeout()
 		}
 	}
@@ -139,6 +140,7 @@ func (c *conn) classify(s *statement, authorized bool) error {
 	s.rollsBack = seen&shim.RollsBack != 0
 	s.savepoint = seen&shim.InSavepoint != 0
 	s.dirties = seen&(shim.PragmaSet|shim.Attaches|shim.TempDDL) != 0
+	s.attaches = seen&shim.Attaches != 0
 	s.writes = !s.stmt.ReadOnly && seen&(shim.PragmaReads|shim.VacuumInto) == 0
 	written := seen & (shim.WriteMain | shim.WriteAttached | shim.WriteTemp)
 	s.onlyTemp = written == shim.WriteTemp

@@ -14,6 +14,7 @@ typedef struct sqlite3_mutex sqlite3_mutex;
 #define SQLITE_ERROR 1
 #define SQLITE_BUSY 5
 #define SQLITE_NOMEM 7
+#define SQLITE_CONSTRAINT 19
 #define SQLITE_MISUSE 21
 #define SQLITE_ROW 100
 #define SQLITE_DONE 101

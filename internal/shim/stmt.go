@@ -132,9 +132,9 @@ func (c *Conn) Run(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes i
 	return int64(c.p.rowid), int64(c.p.changes), nil
 }
 
-// RunAlone runs s as a transaction of its own, after asking the fence. With an
-// error, or an answer other than Fenced, nothing has been changed and no
-// transaction is open.
+// RunAlone runs s as a transaction of its own, after asking the fence. No
+// transaction is open afterwards. With an error, or an answer other than
+// Fenced, nothing has been changed, but for what ON CONFLICT FAIL keeps.
 func (c *Conn) RunAlone(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes int64, state FenceState, err error) {
 	defer a.release()
 	if err := a.marshal(s, args); err != nil {
@@ -144,7 +144,8 @@ func (c *Conn) RunAlone(s *Stmt, a *Args, args []driver.NamedValue) (rowid, chan
 	rc := C.coop_run_alone(c.number(), s.p, first, C.int(len(a.args)), buf)
 	if rc != C.SQLITE_OK {
 		state, err = c.fenceState(rc)
-		if !c.Autocommit() {
+		// What ABORT undoes is undone already.
+		if !c.Autocommit() && (rc&0xff != C.SQLITE_CONSTRAINT || c.Control(Commit) != nil) {
 			_ = c.Control(Rollback) // nothing can be done about its failing
 		}
 		return 0, 0, state, err
