@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/coopsqlite/coopsqlite/leases"
+	"github.com/coopsqlite/coopsqlite/leases/leasetest"
 )
 
 func TestNoStatementRunsWhileLeasesAreWaitedForInOneProcess(t *testing.T) {
@@ -71,6 +72,21 @@ func TestReleaseWakesTheNextInTheProcessAtOnce(t *testing.T) {
 			require.Less(t, best, time.Millisecond)
 		})
 	}
+}
+
+func TestReleaseWakesTheNextOfItsManagerWithoutAPoll(t *testing.T) {
+	clock := leasetest.NewClock(time.Unix(1_000_000, 0)) // on which no poll ever comes due
+	m := manager(t, open(t, plain(t)), leases.Options{Clock: clock})
+	l, err := m.Acquire(t.Context(), "job", time.Hour, 0)
+	require.NoError(t, err)
+	granted := make(chan error)
+	go func() {
+		_, err := m.Acquire(t.Context(), "job", time.Hour, -1)
+		granted <- err
+	}()
+	clock.AwaitTimers(1)
+	require.NoError(t, l.Release(t.Context()))
+	require.NoError(t, <-granted)
 }
 
 func TestWaitersAreServedInTheOrderTheyCame(t *testing.T) {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/coopsqlite/coopsqlite/compat/pgtest"
 	"github.com/coopsqlite/coopsqlite/leases"
+	"github.com/coopsqlite/coopsqlite/leases/leasetest"
 )
 
 func openPostgres(t *testing.T, dsn string) *sql.DB {
@@ -236,6 +237,44 @@ func TestTransactionOfAVanishedHolderEndsWithItsLease(t *testing.T) {
 	close(goOn)
 	require.ErrorIs(t, <-stuck, leases.ErrLost)
 	require.Equal(t, 1, countWork(t, db))
+}
+
+func TestNobodyIsGrantedALeaseBetweenTheCheckOfATxAndItsCommit(t *testing.T) {
+	dsn := pgtest.Database(t)
+	next := newManager(t, openPostgres(t, dsn), leases.Options{Owner: "next"})
+	granted := make(chan error, 1)
+	var armed atomic.Bool
+	db, err := leasetest.OpenObserved(pgtest.Driver, dsn, func(call string) {
+		if call != "COMMIT" || !armed.CompareAndSwap(true, false) {
+			return
+		}
+		// The lease was checked; it expires now, and somebody waits for it.
+		go func() {
+			_, err := next.Acquire(t.Context(), "job", time.Hour, -1)
+			granted <- err
+		}()
+		require.Eventually(t, func() bool {
+			_, held, err := next.Owner(t.Context(), "job")
+			return err == nil && !held
+		}, time.Minute, 10*time.Millisecond)
+		select {
+		case err := <-granted:
+			t.Errorf("granted before the commit: %v", err)
+			granted <- err
+		case <-time.After(300 * time.Millisecond):
+		}
+	}, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	m := newManager(t, db, leases.Options{Owner: "holder"})
+	l, err := m.Acquire(t.Context(), "job", 3*time.Second, 0)
+	require.NoError(t, err)
+	armed.Store(true)
+	require.NoError(t, l.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		time.Sleep(1500 * time.Millisecond) // so that the expiry comes before the server's patience ends
+		return insertWork(ctx, tx)
+	}))
+	require.NoError(t, <-granted)
 }
 
 func TestServersClockIsReadAfterTheWaitForTheRow(t *testing.T) {

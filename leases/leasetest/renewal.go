@@ -2,6 +2,7 @@ package leasetest
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -21,6 +22,7 @@ var renewalTests = map[string]func(*testing.T, *env){
 	"RenewalBeyondMaxLifetimeIsRefused":                  renewalBeyondLifetime,
 	"BoundsAreCheckedBeforeAnythingElse":                 boundsFirst,
 	"LostLeaseIsNeverExtendedAgain":                      lostForGood,
+	"LeaseFoundLostBeforeItsTimeStaysLost":               lostBeforeItsTime,
 	"LeaseIsFreeAtItsExactExpiryAndNotANanosecondBefore": freeAtExpiry,
 	"TTLOfZeroUsesUpAnEpoch":                             zeroTTL,
 	"NamesAreComparedBytewise":                           bytewiseNames,
@@ -168,6 +170,24 @@ func lostForGood(t *testing.T, e *env) {
 	_, held, err := b.Owner(t.Context(), "job")
 	require.NoError(t, err)
 	require.True(t, held, "Release asked the database")
+}
+
+func lostBeforeItsTime(t *testing.T, e *env) {
+	a, _, _ := e.still(leases.Options{})
+	l, err := a.Acquire(t.Context(), "job", 10, 0)
+	require.NoError(t, err)
+	set := func(expires time.Time) {
+		_, err := e.open().Exec(fmt.Sprintf(`UPDATE %s SET expires = %d`, e.table(), expires.UnixNano()))
+		require.NoError(t, err)
+	}
+	set(time.Unix(1, 0))
+	first := l.Extend(t.Context(), 20)
+	require.ErrorIs(t, first, leases.ErrLost)
+	set(l.Info().Expires)
+	require.Equal(t, first, l.Err())
+	require.Equal(t, first, l.Extend(t.Context(), 20))
+	require.Equal(t, first, l.Tx(t.Context(), nil))
+	require.Equal(t, l.Info(), stored(t, a, "job"))
 }
 
 func freeAtExpiry(t *testing.T, e *env) {
