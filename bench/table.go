@@ -131,3 +131,11 @@ func seconds(s float64) string {
 	}
 	return fmt.Sprintf("%.3g ns", s*1e9)
 }
+
+// thousands writes a number as people do: 1,000,000.
+func thousands(n int) string {
+	if n < 1000 {
+		return fmt.Sprint(n)
+	}
+	return fmt.Sprintf("%s,%03d", thousands(n/1000), n%1000)
+}

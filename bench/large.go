@@ -1,0 +1,64 @@
+package main
+
+import (
+	"crypto/rand"
+	"fmt"
+	"time"
+)
+
+// Large rows.
+
+func largeSuite(full bool) []*workload {
+	rows := 300
+	if full {
+		rows = 10_000
+	}
+	var all []*workload
+	for _, kb := range []int{50, 100, 200} {
+		body := make([]byte, kb*1000)
+		rand.Read(body)
+		add := func(s store) error {
+			return s.tx(func(t tx) error {
+				insert, err := t.prepare(`INSERT INTO files (body) VALUES (?)`)
+				if err != nil {
+					return err
+				}
+				for range rows {
+					if err := insert.exec(body); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+		schema := []string{`CREATE TABLE files (id INTEGER PRIMARY KEY, body BLOB NOT NULL)`}
+		all = append(all,
+			suite(fmt.Sprintf("large: insert, %d KB", kb), "row", fmt.Sprintf("%s rows of %d KB in one transaction.", thousands(rows), kb),
+				schema, nil, func(s store) (sample, error) {
+					begin := time.Now()
+					err := add(s)
+					return sample{ops: rows, elapsed: time.Since(begin)}, err
+				}),
+			suite(fmt.Sprintf("large: scan, %d KB", kb), "row", fmt.Sprintf("%s rows of %d KB by one query.", thousands(rows), kb),
+				schema, add, func(s store) (sample, error) {
+					begin := time.Now()
+					seen := 0
+					var id int64
+					err := s.query(`SELECT id, body FROM files`, nil, func(scan func(...any) error) error {
+						var got []byte
+						if err := scan(&id, &got); err != nil {
+							return err
+						}
+						if len(got) == len(body) {
+							seen++
+						}
+						return nil
+					})
+					if err == nil && seen != rows {
+						err = fmt.Errorf("%d rows instead of %d", seen, rows)
+					}
+					return sample{ops: rows, elapsed: time.Since(begin)}, err
+				}))
+	}
+	return all
+}
