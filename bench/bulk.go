@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/coopsqlite/coopsqlite"
 )
@@ -89,10 +88,10 @@ func bulkSubjects(work, undo string, rows int) []subject {
 				if _, err := p.write.Exec(`PRAGMA wal_checkpoint(TRUNCATE)`); err != nil {
 					return sample{}, err
 				}
-				begin := time.Now()
+				begin := startWatch()
 				err := exec(work)
-				elapsed := time.Since(begin)
-				return sample{ops: rows, elapsed: elapsed}, errors.Join(err, quick(undo))
+				measured := begin.sample(rows)
+				return measured, errors.Join(err, quick(undo))
 			}, nil
 		}, c)[0]
 		s.name = name

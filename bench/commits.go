@@ -22,7 +22,7 @@ func commitWorkloads() []*workload {
 	named := func(s []subject, name string) subject { s[0].name = name; return s[0] }
 	return []*workload{
 		{
-			family: "group commit", name: "Write, 64 goroutines", unit: "transaction", baseline: onePool.name, slices: 2,
+			family: "group commit", name: "Write, 64 goroutines", unit: "transaction", baseline: onePool.name, slices: 2, waits: true,
 			what: "One INSERT per transaction at synchronous=FULL: through Store.Write, and in autocommit.",
 			subjects: []subject{
 				named(each(itemsSchema, groupWrite, coop.full()), coop.name),
@@ -37,7 +37,7 @@ func commitWorkloads() []*workload {
 			},
 		},
 		{
-			family: "group commit", name: "reserve, 64 goroutines", unit: "reservation", baseline: onePool.name, slices: 2,
+			family: "group commit", name: "reserve, 64 goroutines", unit: "reservation", baseline: onePool.name, slices: 2, waits: true,
 			what: "Package reservations, one line and one event each, keys all different, synchronous=FULL; mattn runs the same code, one transaction each.",
 			subjects: []subject{
 				named(each(``, reserve, coop.full()), coop.name),

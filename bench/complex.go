@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 )
 
 // The blog at scale: everything in one transaction, and out by one join.
@@ -16,13 +15,13 @@ func complexSuite(full bool) []*workload {
 	return []*workload{
 		suite("complex: insert", "row", sizes+" in one transaction.",
 			blogSchema, nil, func(s store) (sample, error) {
-				begin := time.Now()
+				begin := startWatch()
 				err := b.add(s, b.users)
-				return sample{ops: b.rows(), elapsed: time.Since(begin)}, err
+				return begin.sample(b.rows()), err
 			}),
 		suite("complex: join", "row", "One join over "+sizes+".",
 			blogSchema, func(s store) error { return b.add(s, b.users) }, func(s store) (sample, error) {
-				begin := time.Now()
+				begin := startWatch()
 				rows, err := b.read(s, `ORDER BY users.email, articles.id, comments.id`)
 				if err != nil {
 					return sample{}, err

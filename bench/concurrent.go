@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 )
 
 // Several goroutines that each read the whole of a large table.
@@ -20,9 +19,9 @@ func concurrentSuite(full bool) []*workload {
 			fmt.Sprintf("%d goroutines at once that each read %s users by one query.", readers, thousands(rows)),
 			[]string{usersSchema}, func(s store) error { return addUsers(s, 0, rows) },
 			func(s store) (sample, error) {
-				begin := time.Now()
+				begin := startWatch()
 				err := parallel(readers, func(int) error { return scanUsers(s, rows) })
-				return sample{ops: readers * rows, elapsed: time.Since(begin)}, err
+				return begin.sample(readers * rows), err
 			}))
 	}
 	return all

@@ -3,7 +3,6 @@ package main
 import (
 	"crypto/rand"
 	"fmt"
-	"time"
 )
 
 // Large rows.
@@ -35,13 +34,13 @@ func largeSuite(full bool) []*workload {
 		all = append(all,
 			suite(fmt.Sprintf("large: insert, %d KB", kb), "row", fmt.Sprintf("%s rows of %d KB in one transaction.", thousands(rows), kb),
 				schema, nil, func(s store) (sample, error) {
-					begin := time.Now()
+					begin := startWatch()
 					err := add(s)
-					return sample{ops: rows, elapsed: time.Since(begin)}, err
+					return begin.sample(rows), err
 				}),
 			suite(fmt.Sprintf("large: scan, %d KB", kb), "row", fmt.Sprintf("%s rows of %d KB by one query.", thousands(rows), kb),
 				schema, add, func(s store) (sample, error) {
-					begin := time.Now()
+					begin := startWatch()
 					seen := 0
 					var id int64
 					err := s.query(`SELECT id, body FROM files`, nil, func(scan func(...any) error) error {
@@ -57,7 +56,7 @@ func largeSuite(full bool) []*workload {
 					if err == nil && seen != rows {
 						err = fmt.Errorf("%d rows instead of %d", seen, rows)
 					}
-					return sample{ops: rows, elapsed: time.Since(begin)}, err
+					return begin.sample(rows), err
 				}))
 	}
 	return all

@@ -14,7 +14,7 @@ func leaseWorkloads() []*workload {
 	var all []*workload
 	for _, goroutines := range []int{1, 16, 64} {
 		all = append(all, &workload{
-			family: "leases", name: fmt.Sprintf("acquire and release, %d goroutines", goroutines), unit: "pair", baseline: mattnSplit.name, slices: 2,
+			family: "leases", name: fmt.Sprintf("acquire and release, %d goroutines", goroutines), unit: "pair", baseline: mattnSplit.name, slices: 2, waits: true,
 			what: "Each goroutine acquires and releases a lease of its own, again and again; mattn runs the same code.",
 			subjects: each(``, func(p pools) (func() (sample, error), error) {
 				m, err := leases.New(p.write, nil)

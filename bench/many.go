@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 )
 
 // Small results, many times.
@@ -18,13 +17,13 @@ func manySuite(full bool) []*workload {
 			fmt.Sprintf("A query for all of %s users, %s times.", thousands(rows), thousands(repeats)),
 			[]string{usersSchema}, func(s store) error { return addUsers(s, 0, rows) },
 			func(s store) (sample, error) {
-				begin := time.Now()
+				begin := startWatch()
 				for range repeats {
 					if err := scanUsers(s, rows); err != nil {
 						return sample{}, err
 					}
 				}
-				return sample{ops: repeats, elapsed: time.Since(begin)}, nil
+				return begin.sample(repeats), nil
 			}))
 	}
 	return all

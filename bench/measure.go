@@ -28,6 +28,9 @@ type workload struct {
 	keep bool
 	// long workloads run only in the long form.
 	long bool
+	// waits marks work that waits for disks or for others: what it costs is not
+	// to be had from the processor's clock.
+	waits bool
 	// skip says why the workload cannot run; empty if it can.
 	skip string
 	// measures is what the samples hold: times, or a value of their own.
@@ -50,7 +53,8 @@ type runner struct {
 // A sample is what slices have measured.
 type sample struct {
 	ops       int
-	elapsed   time.Duration
+	elapsed   time.Duration   // by the wall clock
+	cpu       time.Duration   // spent by this process
 	latencies []time.Duration // of single operations, where the workload takes them
 	busy      int             // operations that failed with SQLITE_BUSY
 	failed    int             // operations that failed otherwise
@@ -58,14 +62,21 @@ type sample struct {
 	slices    []float64       // the seconds per operation of each slice
 }
 
-func (s *sample) add(more sample) {
+// add takes in another slice.
+func (s *sample) add(slice sample) {
+	s.join(slice)
+	s.slices = append(s.slices, slice.elapsed.Seconds()/float64(max(slice.ops, 1)))
+}
+
+// join makes one of two parts of a slice.
+func (s *sample) join(more sample) {
 	s.ops += more.ops
 	s.elapsed += more.elapsed
+	s.cpu += more.cpu
 	s.latencies = append(s.latencies, more.latencies...)
 	s.busy += more.busy
 	s.failed += more.failed
 	s.value += more.value
-	s.slices = append(s.slices, more.elapsed.Seconds()/float64(max(more.ops, 1)))
 }
 
 // perOp is the time of one operation in seconds: the median of the slices, so
@@ -95,10 +106,11 @@ type result struct {
 	took   time.Duration
 }
 
-// run measures the workload. The subjects take turns in slices, and the order
+// run measures the workload, by the wall clock or, where nothing waits, by the
+// time that the processor has spent. The subjects take turns in slices, and the order
 // is turned round every time, so that a disturbance of the machine meets all of
 // them alike and a drift cancels out.
-func run(w *workload, rounds int, dir string) (*result, error) {
+func run(w *workload, rounds int, dir string, cpu bool) (*result, error) {
 	res := &result{workload: w}
 	var open []*runner
 	shut := func() error {
@@ -116,7 +128,7 @@ func run(w *workload, rounds int, dir string) (*result, error) {
 				return nil, err
 			}
 		}
-		one, err := runRound(w, open, i)
+		one, err := runRound(w, open, i, cpu)
 		if err != nil {
 			return nil, errors.Join(err, shut())
 		}
@@ -145,7 +157,7 @@ func start(w *workload, dir string) (open []*runner, err error) {
 	return open, nil
 }
 
-func runRound(w *workload, open []*runner, number int) (round, error) {
+func runRound(w *workload, open []*runner, number int, cpu bool) (round, error) {
 	one := round{}
 	for _, s := range w.subjects {
 		one[s.name] = &sample{}
@@ -159,6 +171,9 @@ func runRound(w *workload, open []*runner, number int) (round, error) {
 			s, err := open[i].slice()
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", w.name, w.subjects[i].name, err)
+			}
+			if cpu && !w.waits {
+				s.elapsed = s.cpu
 			}
 			one[w.subjects[i].name].add(s)
 		}

@@ -17,9 +17,9 @@ func mixedSuite(full bool) []*workload {
 	all := []*workload{
 		suite("populate", "row", fmt.Sprintf("%s users with their articles and comments, 10 users per transaction.", thousands(b.users)),
 			blogSchema, nil, func(s store) (sample, error) {
-				begin := time.Now()
+				begin := startWatch()
 				err := b.add(s, 10)
-				return sample{ops: b.rows(), elapsed: time.Since(begin)}, err
+				return begin.sample(b.rows()), err
 			}),
 	}
 	for _, writes := range []int{0, 10, 50, 100} {
@@ -28,9 +28,9 @@ func mixedSuite(full bool) []*workload {
 			blogSchema, func(s store) error { return b.add(s, 10) },
 			func(s store) (sample, error) {
 				const goroutines = 8
-				begin := time.Now()
+				begin := startWatch()
 				err := parallel(goroutines, func(g int) error {
-					source := rand.New(rand.NewPCG(uint64(g), uint64(begin.UnixNano())))
+					source := rand.New(rand.NewPCG(uint64(g), uint64(time.Now().UnixNano())))
 					for range ops / goroutines {
 						article := source.IntN(b.users*b.articles) + 1
 						if err := readOrComment(s, article, source.IntN(100) < writes); err != nil {
@@ -39,7 +39,7 @@ func mixedSuite(full bool) []*workload {
 					}
 					return nil
 				})
-				return sample{ops: ops / goroutines * goroutines, elapsed: time.Since(begin)}, err
+				return begin.sample(ops / goroutines * goroutines), err
 			}))
 	}
 	return all

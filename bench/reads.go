@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"time"
 )
 
 // Reading rows: one at a time, large ones, and many.
@@ -51,7 +50,7 @@ func pointReads(p pools) (func() (sample, error), error) {
 		const n = 250
 		var name string
 		var quantity int64
-		begin := time.Now()
+		begin := startWatch()
 		for i := range n {
 			ctx, cancel := context.WithCancel(context.Background())
 			err := p.read.QueryRowContext(ctx, `SELECT name, quantity FROM items WHERE id = ?`, i*7919%rows+1).Scan(&name, &quantity)
@@ -60,7 +59,7 @@ func pointReads(p pools) (func() (sample, error), error) {
 				return sample{}, err
 			}
 		}
-		return sample{ops: n, elapsed: time.Since(begin)}, nil
+		return begin.sample(n), nil
 	}, nil
 }
 
@@ -75,13 +74,13 @@ func largeReads(p pools) (func() (sample, error), error) {
 		var body []byte
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		begin := time.Now()
+		begin := startWatch()
 		for i := range n {
 			if err := p.read.QueryRowContext(ctx, `SELECT body FROM blobs WHERE id = ?`, i*79%rows+1).Scan(&body); err != nil {
 				return sample{}, err
 			}
 		}
-		return sample{ops: n, elapsed: time.Since(begin)}, nil
+		return begin.sample(n), nil
 	}, nil
 }
 
@@ -93,7 +92,7 @@ func scan(p pools) (func() (sample, error), error) {
 	return func() (sample, error) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		begin := time.Now()
+		begin := startWatch()
 		rows, err := p.read.QueryContext(ctx, `SELECT id, name, quantity FROM items`)
 		if err != nil {
 			return sample{}, err
@@ -110,6 +109,6 @@ func scan(p pools) (func() (sample, error), error) {
 		if seen != n {
 			return sample{}, fmt.Errorf("%d rows instead of %d", seen, n)
 		}
-		return sample{ops: n, elapsed: time.Since(begin)}, rows.Err()
+		return begin.sample(n), rows.Err()
 	}, nil
 }

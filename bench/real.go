@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 )
 
 // A web site in small: users who write articles that are commented on.
@@ -30,13 +29,13 @@ func realSuite(full bool) []*workload {
 	return []*workload{
 		suite("real: insert", "row", "100 users, each in one transaction with 20 articles of 20 comments each.",
 			blogSchema, nil, func(s store) (sample, error) {
-				begin := time.Now()
+				begin := startWatch()
 				err := b.add(s, 1)
-				return sample{ops: b.rows(), elapsed: time.Since(begin)}, err
+				return begin.sample(b.rows()), err
 			}),
 		suite("real: query", "row", "For each of the users a query for the articles with their comments.",
 			blogSchema, func(s store) error { return b.add(s, 1) }, func(s store) (sample, error) {
-				begin := time.Now()
+				begin := startWatch()
 				rows := 0
 				for user := range b.users {
 					n, err := b.read(s, `WHERE users.id = ? ORDER BY articles.id, comments.id`, user+1)
@@ -103,8 +102,8 @@ func (b blog) read(s store, rest string, args ...any) (rows int, err error) {
 }
 
 // checked is a sample, if all of the comments were read.
-func (b blog) checked(rows int, begin time.Time) (sample, error) {
-	s := sample{ops: rows, elapsed: time.Since(begin)}
+func (b blog) checked(rows int, begin watch) (sample, error) {
+	s := begin.sample(rows)
 	if want := b.users * b.articles * b.comments; rows != want {
 		return s, fmt.Errorf("%d rows instead of %d", rows, want)
 	}

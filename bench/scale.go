@@ -46,13 +46,13 @@ func scaleWorkloads() []*workload {
 				}
 				source := rand.New(rand.NewPCG(1, 2))
 				return &runner{func() (sample, error) {
-					begin := time.Now()
+					begin := startWatch()
 					for range scaleOps {
 						if err := op(source); err != nil {
 							return sample{}, err
 						}
 					}
-					return sample{ops: scaleOps, elapsed: time.Since(begin)}, nil
+					return begin.sample(scaleOps), nil
 				}, p.close}, nil
 			}})
 		}

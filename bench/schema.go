@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
-	"time"
 	"unsafe"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
@@ -73,23 +72,23 @@ func makeTables(c contender, dir string) error {
 
 // held opens n connections more than the pool has and gives each its first
 // query; the time is theirs alone.
-func held(p pools, n int) (conns []*sql.Conn, elapsed time.Duration, err error) {
+func held(p pools, n int) (conns []*sql.Conn, all sample, err error) {
 	for i := range n + 1 {
-		begin := time.Now()
+		begin := startWatch()
 		conn, err := p.write.Conn(context.Background())
 		if err != nil {
-			return conns, 0, err
+			return conns, all, err
 		}
 		conns = append(conns, conn)
 		var rows int
 		if err := conn.QueryRowContext(context.Background(), firstQuery).Scan(&rows); err != nil {
-			return conns, 0, err
+			return conns, all, err
 		}
 		if i > 0 { // the first may have been open already
-			elapsed += time.Since(begin)
+			all.join(begin.sample(1))
 		}
 	}
-	return conns, elapsed, nil
+	return conns, all, nil
 }
 
 func closeAll(conns []*sql.Conn) error {
@@ -105,20 +104,20 @@ func furtherConnections(c contender, dir string) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	conns, elapsed, err := held(p, openAtOnce)
-	return sample{ops: openAtOnce, elapsed: elapsed}, errors.Join(err, closeAll(conns), p.close())
+	conns, all, err := held(p, openAtOnce)
+	return all, errors.Join(err, closeAll(conns), p.close())
 }
 
 func openStore(c contender, dir string) (sample, error) {
-	begin := time.Now()
+	begin := startWatch()
 	p, err := c.open(dir)
 	if err != nil {
 		return sample{}, err
 	}
 	var rows int
 	err = p.write.QueryRow(firstQuery).Scan(&rows)
-	elapsed := time.Since(begin)
-	return sample{ops: 1, elapsed: elapsed}, errors.Join(err, p.close())
+	measured := begin.sample(1)
+	return measured, errors.Join(err, p.close())
 }
 
 func schemaMemory(c contender, dir string) (sample, error) {

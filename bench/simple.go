@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"time"
 )
 
 // Users in, users out: one table, one transaction, one query.
@@ -17,16 +16,16 @@ func simpleSuite(full bool) []*workload {
 	return []*workload{
 		suite("simple: insert", "row", fmt.Sprintf("%s users by one prepared statement in one transaction.", thousands(rows)),
 			[]string{usersSchema}, nil, func(s store) (sample, error) {
-				begin := time.Now()
+				begin := startWatch()
 				err := addUsers(s, 0, rows)
-				return sample{ops: rows, elapsed: time.Since(begin)}, err
+				return begin.sample(rows), err
 			}),
 		suite("simple: scan", "row", fmt.Sprintf("%s users by one query.", thousands(rows)),
 			[]string{usersSchema}, func(s store) error { return addUsers(s, 0, rows) },
 			func(s store) (sample, error) {
-				begin := time.Now()
+				begin := startWatch()
 				err := scanUsers(s, rows)
-				return sample{ops: rows, elapsed: time.Since(begin)}, err
+				return begin.sample(rows), err
 			}),
 	}
 }

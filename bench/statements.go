@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"database/sql"
-	"time"
 )
 
 // Statements one after the other, on one connection.
@@ -35,7 +34,7 @@ func statementWorkloads() []*workload {
 func autocommit(p pools) (func() (sample, error), error) {
 	return func() (sample, error) {
 		const n = 300
-		begin := time.Now()
+		begin := startWatch()
 		for i := range n {
 			ctx, cancel := context.WithCancel(context.Background())
 			_, err := p.write.ExecContext(ctx, insertItem, itemName, i)
@@ -44,7 +43,7 @@ func autocommit(p pools) (func() (sample, error), error) {
 				return sample{}, err
 			}
 		}
-		return sample{ops: n, elapsed: time.Since(begin)}, nil
+		return begin.sample(n), nil
 	}, nil
 }
 
@@ -58,7 +57,7 @@ func inTx(rows func(context.Context, *sql.Tx) (int, error), cancellable bool) fu
 				ctx, cancel = context.WithCancel(ctx)
 				defer cancel()
 			}
-			begin := time.Now()
+			begin := startWatch()
 			tx, err := p.write.BeginTx(ctx, nil)
 			if err != nil {
 				return sample{}, err
@@ -71,7 +70,7 @@ func inTx(rows func(context.Context, *sql.Tx) (int, error), cancellable bool) fu
 			if err := tx.Commit(); err != nil {
 				return sample{}, err
 			}
-			return sample{ops: n, elapsed: time.Since(begin)}, nil
+			return begin.sample(n), nil
 		}, nil
 	}
 }

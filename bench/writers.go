@@ -22,7 +22,7 @@ func writerWorkloads() []*workload {
 	contenders := []contender{coop, coopOff, mattn, mattnSplit}
 	return []*workload{
 		{
-			family: "writers", name: "64 writers", unit: "transaction", baseline: mattnSplit.name, slices: 2,
+			family: "writers", name: "64 writers", unit: "transaction", baseline: mattnSplit.name, slices: 2, waits: true,
 			what:     "Transactions of an UPDATE and an INSERT, each with a cancellable context, from 64 goroutines for a fixed time.",
 			subjects: each(writersSchema, writeWith(0), contenders...),
 			budgets: []budget{
@@ -32,7 +32,7 @@ func writerWorkloads() []*workload {
 			},
 		},
 		{
-			family: "writers", name: "64 writers, 4 readers", unit: "transaction", baseline: mattnSplit.name, slices: 2,
+			family: "writers", name: "64 writers, 4 readers", unit: "transaction", baseline: mattnSplit.name, slices: 2, waits: true,
 			what:     "The same beside 4 goroutines that sum up 1,000 rows again and again.",
 			subjects: each(writersSchema, writeWith(4), contenders...),
 			budgets: []budget{
@@ -111,7 +111,7 @@ func together(n int, period time.Duration, op func(ctx context.Context, i int) e
 	group.Wait()
 	var all sample
 	for _, part := range parts {
-		all.add(part)
+		all.join(part)
 	}
 	all.elapsed = time.Since(begin)
 	return all
