@@ -32,11 +32,12 @@ type queryer interface {
 // tables in open are those that must have none.
 func gaps(t testing.TB, db queryer, open ...string) []string {
 	t.Helper()
-	rows, err := db.QueryContext(context.Background(), "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE type IN ('table','trigger')")
+	rows, err := db.QueryContext(context.Background(), "SELECT type, name, tbl_name, sql FROM sqlite_schema WHERE type IN ('table','trigger','view')")
 	require.NoError(t, err)
 	defer rows.Close()
 	var tables []string
 	found := map[string]string{}
+	guard := ""
 	for rows.Next() {
 		var kind, name, table, text string
 		require.NoError(t, rows.Scan(&kind, &name, &table, &text))
@@ -45,21 +46,26 @@ func gaps(t testing.TB, db queryer, open ...string) []string {
 			tables = append(tables, name)
 		case strings.HasPrefix(name, "coop_fence_"):
 			found[name] = table + "|" + text
+		case name == "coop_guard":
+			guard = text
 		}
 	}
 	require.NoError(t, rows.Err())
 	var wrong []string
+	if want := "CREATE VIEW coop_guard AS " + permitArm + epochArm + " END"; len(tables) > 0 && guard != want {
+		wrong = append(wrong, "coop_guard: "+guard)
+	}
 	for _, table := range tables {
 		if strings.HasPrefix(table, "sqlite_") || slices.Contains(open, table) {
 			continue
 		}
-		body := permitArm + epochArm
+		body := "SELECT * FROM coop_guard;"
 		if table == "coop_owner" {
-			body = permitArm
+			body = permitArm + " END;"
 		}
 		for _, op := range []string{"INSERT", "UPDATE", "DELETE"} {
 			name := "coop_fence_" + table + "_" + strings.ToLower(op)
-			want := fmt.Sprintf("%s|CREATE TRIGGER %s BEFORE %s ON %s BEGIN %s END; END", table, quote(name), op, quote(table), body)
+			want := fmt.Sprintf("%s|CREATE TRIGGER %s BEFORE %s ON %s BEGIN %s END", table, quote(name), op, quote(table), body)
 			if found[name] != want {
 				wrong = append(wrong, fmt.Sprintf("%s: %s on %q is %q", name, op, table, found[name]))
 			}

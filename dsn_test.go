@@ -63,14 +63,16 @@ func TestEveryCoopParameterIsChecked(t *testing.T) {
 }
 
 func TestParametersReachMattnsDriverAsTheyWere(t *testing.T) {
-	const defaults = "_busy_timeout=10000&_stmt_cache_size=128&_txlock=immediate"
+	// While it opens, mattn's connection waits for a moment only; the rest of the
+	// busy timeout is the driver's, which looks at the context.
+	const defaults = "_busy_timeout=5&_stmt_cache_size=128&_txlock=immediate"
 	for dsn, plain := range map[string]string{
 		"app.db":                   "app.db?" + defaults,
 		"app.db?":                  "app.db?" + defaults,
 		"app.db?_journal_mode=WAL": "app.db?_journal_mode=WAL&" + defaults,
 		"app.db?_coop_wait=1s&_fk=1&_coop_epoch=off":     "app.db?_fk=1&" + defaults,
-		"app.db?_txlock=deferred&_timeout=7":             "app.db?_txlock=deferred&_timeout=7&_stmt_cache_size=128",
-		"app.db?_busy_timeout=0&_stmt_cache_size=0":      "app.db?_busy_timeout=0&_stmt_cache_size=0&_txlock=immediate",
+		"app.db?_txlock=deferred&_timeout=7":             "app.db?_txlock=deferred&_busy_timeout=5&_stmt_cache_size=128",
+		"app.db?_busy_timeout=0&_stmt_cache_size=0":      "app.db?_stmt_cache_size=0&_busy_timeout=0&_txlock=immediate",
 		"app.db?_auth&_auth_user=a%20b&_auth_pass=%26":   "app.db?_auth&_auth_user=a%20b&_auth_pass=%26&" + defaults,
 		"app.db?%5Fcoop_wait=1s":                         "app.db?" + defaults,
 		"file:app.db?vfs=unix&cache=private#fragment?_x": "file:app.db?vfs=unix&cache=private&" + defaults,
@@ -170,7 +172,6 @@ func FuzzDSN(f *testing.F) {
 		again, err := coopsqlite.ParseDSN(parsed.Plain)
 		require.NoError(t, err)
 		require.Equal(t, parsed.Path, again.Path)
-		require.Equal(t, parsed.BusyTimeout, again.BusyTimeout)
 		require.Equal(t, parsed.Plain, again.Plain)
 	})
 }

@@ -19,7 +19,7 @@ var (
 
 // FenceSQL is the statement that makes the fence against op on the table.
 func FenceSQL(table, op string) string {
-	for i, f := range fenceTriggers(table, true) {
+	for i, f := range fenceTriggers(table) {
 		if operations[i] == op {
 			return f.create()
 		}

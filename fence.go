@@ -308,22 +308,31 @@ func (c *conn) covered() error {
 // which the new table of that name needs), then what is missing comes. Tables
 // in lifted are left without, for Bulk.
 func (s *schema) repairs(bothArms bool, lifted map[string]bool) []string {
+	var statements []string
+	if want := guardSQL(bothArms); s.guard != want {
+		if s.guard != "" {
+			statements = append(statements, "DROP VIEW main."+guardView)
+		}
+		statements = append(statements, inMain(want, "CREATE VIEW "))
+	}
 	wanted := make(map[string]trigger, len(s.fences))
 	for _, t := range s.tables {
 		if !t.tracked || lifted[foldName(t.name)] {
 			continue
 		}
-		for _, f := range fenceTriggers(t.name, bothArms) {
+		for _, f := range fenceTriggers(t.name) {
 			wanted[f.name] = f
 		}
 	}
-	var statements []string
 	for _, f := range s.fences {
-		if w, ok := wanted[f.name]; ok && w.sql == f.sql && w.table == f.table {
+		if w, ok := wanted[f.name]; ok && w == f {
 			delete(wanted, f.name)
 			continue
 		}
 		statements = append(statements, dropTrigger(f.name))
+	}
+	if len(wanted) == 0 {
+		return statements
 	}
 	for _, t := range s.tables { // in a stable order
 		if !t.tracked || lifted[foldName(t.name)] {

@@ -125,7 +125,7 @@ func TestEpochOffLeavesTheFirstArmAlone(t *testing.T) {
 	}{{"", 2}, {"?_coop_epoch=off", 1}, {"?_coop_epoch=on", 2}} {
 		db := open(t, path+c.parameters)
 		mustExec(t, db, "CREATE TABLE IF NOT EXISTS t (a)", "INSERT INTO t VALUES (1)")
-		text := value(t, db, "SELECT sql FROM sqlite_schema WHERE name = 'coop_fence_t_insert'")
+		text := value(t, db, "SELECT sql FROM sqlite_schema WHERE name = 'coop_guard'")
 		require.Equal(t, c.arms, strings.Count(text, "RAISE(ABORT,"), text)
 		text = value(t, db, "SELECT sql FROM sqlite_schema WHERE name = 'coop_fence_coop_owner_insert'")
 		require.Equal(t, 1, strings.Count(text, "RAISE(ABORT,"), "or nobody could take over: %s", text)

@@ -29,12 +29,13 @@ type schema struct {
 	fences []trigger         // all triggers whose name says that they are fences
 	// trackers are those whose name says that they record changes.
 	trackers []tracker
-	owner    bool // coop_owner exists
+	owner    bool   // coop_owner exists
+	guard    string // coop_guard's text, or empty
 }
 
 // readSchema reads sqlite_schema once; a query per table would be quadratic.
 func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
-	rows, err := c.Query("SELECT type, name, tbl_name, sql, rootpage FROM main.sqlite_schema WHERE type IN ('table','trigger')")
+	rows, err := c.Query("SELECT type, name, tbl_name, sql, rootpage FROM main.sqlite_schema WHERE type IN ('table','trigger') OR name = '" + guardView + "'")
 	if err != nil {
 		return nil, err
 	}
@@ -54,6 +55,10 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 			default:
 				newest[foldName(on)] = i
 			}
+			continue
+		}
+		if kind == "view" {
+			s.guard = sql
 			continue
 		}
 		t := &table{name: name}

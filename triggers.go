@@ -21,26 +21,44 @@ const (
 	secondArm = ` WHEN coop_context('fence') IS NOT (SELECT fence FROM coop_owner) THEN RAISE(ABORT,'Coop writer superseded')`
 )
 
+// The arms stand in one view, which the triggers select from: every connection
+// keeps all triggers of the schema in memory, so what three thousand of them
+// repeat is dear. All columns are selected because SQLite does not compute
+// those that are not.
+const (
+	guardView = "coop_guard"
+	guardBody = "SELECT * FROM " + guardView + ";"
+)
+
+// guardSQL is the view as sqlite_schema shows it.
+func guardSQL(bothArms bool) string {
+	arms := firstArm
+	if bothArms {
+		arms += secondArm
+	}
+	return "CREATE VIEW " + guardView + " AS " + arms + " END"
+}
+
 // trigger is one of ours, as sqlite_schema shows it.
 type trigger struct{ name, table, sql string }
 
-// fenceTriggers are the three that the table must have.
-func fenceTriggers(table string, bothArms bool) [len(operations)]trigger {
-	body := firstArm
-	// coop_owner's own fence has the first arm only, or nobody could take over.
-	if bothArms && table != ownerTable {
-		body += secondArm
+// fenceTriggers are the three that the table must have. coop_owner's have the
+// first arm only, or nobody could take over.
+func fenceTriggers(table string) [len(operations)]trigger {
+	body := guardBody
+	if table == ownerTable {
+		body = firstArm + " END;"
 	}
 	var out [len(operations)]trigger
 	for i, op := range operations {
 		name := fencePrefix + table + "_" + op
-		out[i] = trigger{name, table, triggerSQL(name, "BEFORE", op, table, body+" END;")}
+		out[i] = trigger{name, table, triggerSQL(name, "BEFORE", op, table, body)}
 	}
 	return out
 }
 
 // ownerFences are coop_owner's.
-var ownerFences = fenceTriggers(ownerTable, false)
+var ownerFences = fenceTriggers(ownerTable)
 
 // triggerSQL is the text that sqlite_schema keeps of a trigger of ours. SQLite
 // writes the quoted table name the same way when the table is renamed.
@@ -50,9 +68,10 @@ func triggerSQL(name, when, op, table, body string) string {
 }
 
 // create is the statement that makes the trigger in main.
-func (t trigger) create() string {
-	return strings.Replace(t.sql, "CREATE TRIGGER ", "CREATE TRIGGER main.", 1)
-}
+func (t trigger) create() string { return inMain(t.sql, "CREATE TRIGGER ") }
+
+// inMain names the schema in a CREATE statement as sqlite_schema keeps it.
+func inMain(sql, create string) string { return strings.Replace(sql, create, create+"main.", 1) }
 
 func dropTrigger(name string) string { return "DROP TRIGGER main." + quoteName(name) }
 

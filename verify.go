@@ -27,7 +27,8 @@ type TableCoverage struct {
 	State CoverState
 	// Tracked tables are meant to be fenced; one that is not is a finding.
 	Tracked bool
-	// Missing names the triggers that a tracked table lacks.
+	// Missing names the triggers that a tracked table lacks, and coop_guard,
+	// which they select from, if that is not as it should be.
 	Missing []string
 	// Why a table is not tracked; empty for those that are.
 	Why string
@@ -90,11 +91,12 @@ func (s settings) apply(cfg *config) (*config, error) {
 
 func (s *schema) coverage(bothArms bool) *Coverage {
 	out := &Coverage{}
+	guarded := s.guard == guardSQL(bothArms)
 	right := make(map[string]bool, len(s.fences))
 	for _, t := range s.tables {
 		entry := TableCoverage{Name: t.name, Tracked: t.tracked, Why: t.why, State: NotFenced}
 		found := 0
-		for _, want := range fenceTriggers(t.name, bothArms) {
+		for _, want := range fenceTriggers(t.name) {
 			if t.has(want) {
 				found++
 				right[want.name] = t.tracked
@@ -102,11 +104,14 @@ func (s *schema) coverage(bothArms bool) *Coverage {
 				entry.Missing = append(entry.Missing, want.name)
 			}
 		}
-		switch found {
-		case len(operations):
+		whole := guarded || t.name == ownerTable
+		if found > 0 && !whole && t.tracked {
+			entry.Missing = append(entry.Missing, guardView)
+		}
+		switch {
+		case found == len(operations) && whole:
 			entry.State = Fenced
-		case 0:
-		default:
+		case found > 0:
 			entry.State = PartlyFenced
 		}
 		out.Tables = append(out.Tables, entry)
@@ -179,7 +184,7 @@ func stripFences(query func(string) ([]any, error), exec func(string) error) err
 			return err
 		}
 	}
-	return exec("DROP TABLE IF EXISTS main.coop_owner")
+	return exec("DROP VIEW IF EXISTS main." + guardView + "; DROP TABLE IF EXISTS main.coop_owner")
 }
 
 // Status is what is known of a store, for a person to read.
