@@ -356,3 +356,15 @@ func TestErrorsOfSQLiteArriveAsMattns(t *testing.T) {
 		require.Equal(t, want, got, statement)
 	}
 }
+
+// mattn's driver returns the rows of what follows the last semicolon, even if
+// that is only a comment.
+func TestCommentBehindAQueryDoesNotHideItsRows(t *testing.T) {
+	db := open(t, newPath(t))
+	mustExec(t, db, "CREATE TABLE t (a)", "INSERT INTO t VALUES (1); -- one")
+	for range 2 { // found in the cache or not
+		for _, query := range []string{"SELECT a FROM t; -- all of it", "SELECT a FROM t;\n/* all\nof it */ ;", "SELECT a FROM t -- all", "SELECT a FROM t;\n"} {
+			require.Equal(t, []string{"1"}, values(t, db, query), query)
+		}
+	}
+}

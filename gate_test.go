@@ -195,7 +195,7 @@ func TestBusyErrorNamesWhoHoldsTheGateAndSinceWhen(t *testing.T) {
 			require.Contains(t, busy.Holder, place)
 			require.Contains(t, err.Error(), place)
 			require.False(t, busy.Since.Before(before) || busy.Since.After(after), "%s is not when it began", busy.Since)
-			require.GreaterOrEqual(t, busy.Waited, 40*time.Millisecond)
+			require.GreaterOrEqual(t, busy.Waited, 20*time.Millisecond)
 			require.Equal(t, storeOf(t, db).Path(), busy.Path)
 			require.ErrorIs(t, err, coopsqlite.ErrBusy)
 			require.ErrorIs(t, err, context.DeadlineExceeded)

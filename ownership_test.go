@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	sqlite3 "github.com/mattn/go-sqlite3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/coopsqlite/coopsqlite"
@@ -216,10 +217,18 @@ func TestReadersTakeNothingAndWriteNothing(t *testing.T) {
 			require.Equal(t, "reader", storeOf(t, reader).Mode())
 			require.Zero(t, storeOf(t, reader).Epoch())
 			require.Equal(t, "1", value(t, reader, "SELECT count(*) FROM t"))
-			_, err := reader.Exec("INSERT INTO t VALUES (2)")
-			require.Error(t, err)
-			_, err = reader.Exec("CREATE TABLE u (a)")
-			require.Error(t, err)
+			reader.SetMaxOpenConns(1)
+			for _, queryOnly := range []string{"on", "off"} {
+				mustExec(t, reader, "PRAGMA query_only = "+queryOnly)
+				for _, statement := range []string{"INSERT INTO t VALUES (2)", "INSERT INTO t VALUES (2) RETURNING a", "CREATE TABLE u (a)", "VACUUM"} {
+					_, err := queryAll(reader, statement)
+					var sqliteErr sqlite3.Error
+					require.ErrorAs(t, err, &sqliteErr, statement)
+					require.Equal(t, sqlite3.ErrReadonly, sqliteErr.Code, "%s: %v", statement, err)
+				}
+			}
+			require.Equal(t, []string{"0", "NULL", "NULL"}, values(t, reader, "SELECT coop_write_permit(), coop_context('fence'), coop_change('epoch')"))
+			mustExec(t, reader, "CREATE TEMP TABLE mine (a)", "INSERT INTO mine SELECT a FROM t")
 			require.NoError(t, reader.Close())
 		})
 	}

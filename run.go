@@ -177,8 +177,14 @@ func (c *conn) admitStatement(ctx context.Context, s *statement) error {
 		return shim.NewError(sqlite3.ErrLocked, sqlite3.ErrNoExtended(sqlite3.ErrLocked),
 			"the schema cannot be changed while rows of a RETURNING clause are open on the connection: close them first")
 	}
-	if s.onlyTemp || c.own.mode == modeReader {
+	if s.onlyTemp {
 		return nil
+	}
+	if c.own.mode == modeReader {
+		if s.attached != "" || s.pragma || s.transactional() {
+			return nil // SQLite decides
+		}
+		return readerError(c.own.name())
 	}
 	if err := c.own.writable(); err != nil {
 		return err
@@ -381,7 +387,11 @@ func (c *conn) explain(ctx context.Context, err error) error {
 		switch e.Error() {
 		case ErrFenced.Error():
 			c.own.counters.refused.Add(1)
-			return &fencedError{ErrFenced, c.own.name(), "the sql.DB that owned the store was closed", e}
+			reason := "the sql.DB that owned the store was closed"
+			if c.own.mode == modeReader {
+				reason = "it was opened as a reader"
+			}
+			return &fencedError{ErrFenced, c.own.name(), reason, e}
 		case ErrSuperseded.Error():
 			c.own.counters.refused.Add(1)
 			lost := c.own.lose("a newer owner has taken the store over")

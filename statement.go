@@ -74,16 +74,14 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 	if err != nil {
 		return nil, "", c.explain(ctx, err)
 	}
-	rest = query[p.Tail:]
-	if blank(rest) {
-		rest = ""
+	text, rest := query[:p.Tail], query[p.Tail:]
+	if strings.TrimSpace(rest) == "" {
+		text, rest = query, "" // a text to be found again in the cache
+	} else if blank(rest) {
+		rest = "" // but mattn's driver must not see the comment: it would drop the rows
 	}
 	if p.Stmt == nil {
 		return nil, rest, nil
-	}
-	text := query
-	if rest != "" {
-		text = query[:p.Tail]
 	}
 	s = &statement{text: text, stmt: p.Stmt, params: p.Stmt.Params, columns: p.Stmt.Columns, attached: p.Attached, altered: p.Altered}
 	if err := c.classify(s, p.Authorized); err != nil {
@@ -98,7 +96,7 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 		s.stmt.Finalize()
 		s.stmt = nil // compiled again when it runs
 	}
-	if rest == "" && s.cacheable() {
+	if rest == "" && text == query && s.cacheable() {
 		c.cache.put(s)
 	}
 	return s, rest, nil

@@ -246,7 +246,7 @@ static void change(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
   if (!what) return;
   if (strcmp(what, "time") == 0) result_time(ctx);
   else if (strcmp(what, "tx") == 0) result_tx(ctx, c);
-  else if (strcmp(what, "epoch") == 0) sqlite3_result_int64(ctx, __atomic_load_n(&c->store->epoch, __ATOMIC_ACQUIRE));
+  else if (strcmp(what, "epoch") == 0 && c->store) sqlite3_result_int64(ctx, __atomic_load_n(&c->store->epoch, __ATOMIC_ACQUIRE));
   else if (strcmp(what, "metadata") == 0) result_metadata(ctx, c);
 }
 

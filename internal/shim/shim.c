@@ -41,7 +41,7 @@ static void write_permit(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
   coop_conn *c = sqlite3_user_data(ctx);
   (void)argc;
   (void)argv;
-  sqlite3_result_int(ctx, load(&c->store->permit));
+  sqlite3_result_int(ctx, c->store ? load(&c->store->permit) : 0);
 }
 
 static void context_value(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
@@ -241,8 +241,8 @@ int coop_conn_new(void *db, coop_store *store, int64_t busy_limit, coop_conn **o
   c->store = store;
   if (store) __atomic_add_fetch(&store->refs, 1, __ATOMIC_ACQ_REL);
   rc = create_function(c, "coop_context", 1, context_value);
-  if (rc == SQLITE_OK && store) rc = create_function(c, "coop_write_permit", 0, write_permit);
-  if (rc == SQLITE_OK && store) rc = coop_changes_register(c);
+  if (rc == SQLITE_OK) rc = create_function(c, "coop_write_permit", 0, write_permit);
+  if (rc == SQLITE_OK) rc = coop_changes_register(c);
   if (rc == SQLITE_OK) rc = sqlite3_set_authorizer(c->db, authorize, c);
   if (rc != SQLITE_OK) {
     coop_conn_release(c);

@@ -118,7 +118,7 @@ type Conn struct {
 
 // Attach installs the shim on a connection that mattn's driver has opened:
 // the functions, the handlers and the authorizer. A nil store makes a reader,
-// which has coop_context but no permit. busyLimit is in milliseconds.
+// whose permit is never given. busyLimit is in milliseconds.
 func Attach(source *sqlite3.SQLiteConn, store *Store, busyLimit int64) (*Conn, error) {
 	handle, err := handleOf(source)
 	if err != nil {
