@@ -35,17 +35,14 @@ type schema struct {
 
 // readSchema reads sqlite_schema once; a query per table would be quadratic.
 func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
-	rows, err := c.Query("SELECT type, name, tbl_name, sql, rootpage FROM main.sqlite_schema WHERE type IN ('table','trigger') OR name = '" + guardView + "'")
+	rows, err := c.Texts("SELECT type, name, tbl_name, sql, iif(rootpage = 0, 'virtual', '') FROM main.sqlite_schema WHERE type IN ('table','trigger') OR name = '" + guardView + "'")
 	if err != nil {
 		return nil, err
 	}
 	s := &schema{byName: make(map[string]*table, len(rows)/5)}
 	newest := map[string]int{}
 	for i := 0; i < len(rows); i += 5 {
-		kind, _ := rows[i].(string)
-		name, _ := rows[i+1].(string)
-		on, _ := rows[i+2].(string)
-		sql, _ := rows[i+3].(string)
+		kind, name, on, sql := rows[i], rows[i+1], rows[i+2], rows[i+3]
 		if kind == "trigger" {
 			switch {
 			case isFenceName(name):
@@ -62,7 +59,7 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 			continue
 		}
 		t := &table{name: name}
-		if root, _ := rows[i+4].(int64); root == 0 {
+		if rows[i+4] != "" {
 			t.virtual = moduleOf(sql)
 		}
 		s.tables = append(s.tables, t)

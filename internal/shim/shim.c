@@ -499,13 +499,14 @@ static int pack(coop_conn *c, const void *p, int64_t n) {
 int coop_pack(coop_conn *c, const char *sql, int n) {
   sqlite3_stmt *s = 0;
   int i, columns, rc = sqlite3_prepare_v3(c->db, sql, n, 0, &s, 0), oom = SQLITE_OK;
-  c->packed_len = 0;
+  c->packed_len = c->packed_values = 0;
   if (rc != SQLITE_OK) return rc;
   columns = sqlite3_column_count(s);
   while (oom == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
     for (i = 0; i < columns && oom == SQLITE_OK; i++) {
       char type = (char)sqlite3_column_type(s, i);
       oom = pack(c, &type, 1);
+      c->packed_values++;
       if (oom) break;
       if (type == SQLITE_INTEGER) {
         int64_t v = sqlite3_column_int64(s, i);

@@ -93,6 +93,7 @@ typedef struct coop_conn {
   char *packed; /* Go: result of coop_pack */
   int64_t packed_len;
   int64_t packed_cap;
+  int64_t packed_values; /* Go: how many values it holds */
 
   coop_changes tracking;
   sqlite3_stmt *stmts[COOP_STMT_COUNT];
