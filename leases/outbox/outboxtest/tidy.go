@@ -2,10 +2,14 @@ package outboxtest
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/coopsqlite/coopsqlite/leases"
 	"github.com/coopsqlite/coopsqlite/leases/outbox"
 )
 
@@ -59,6 +63,36 @@ var tidying = []promise{
 		s.append(of("7", "y"))
 		require.Greater(s, s.claimOne(r).ID, d.ID)
 	}},
+	{"WorkTakesAsLongBehindALongBacklogAsWithout", func(s *store) {
+		box := s.realTime()
+		r := relayOf(s, box, outbox.RelayOptions{})
+		typical := func() time.Duration {
+			s.Helper()
+			var took []time.Duration
+			for range 25 {
+				began := time.Now()
+				s.appendTo(box, of("next", "x"))
+				d := s.claimOne(r)
+				require.NoError(s, r.Extend(s.Context(), d))
+				s.ack(r, d)
+				took = append(took, time.Since(began))
+			}
+			slices.Sort(took)
+			return took[len(took)/2]
+		}
+		without := typical()
+		// Half of it waits behind a dead event, the other half for its time.
+		s.appendTo(box, of("blocked", "dead"))
+		require.NoError(s, r.Nack(s.Context(), s.claimOne(r), outbox.Permanent(context.Canceled)))
+		s.fill(`INSERT INTO coop_outbox (aggregate_type, aggregate_id, type, payload, created_at) SELECT 'order', 'blocked', 't', '', 1`)
+		s.fill(`INSERT INTO coop_outbox (aggregate_type, aggregate_id, type, payload, created_at) SELECT 'waits', CAST(n AS text), 't', '', 1`)
+		_, err := s.db.ExecContext(s.Context(), fmt.Sprintf(`INSERT INTO coop_outbox_heads (event_id, aggregate_type, aggregate_id, due_at)
+			SELECT id, aggregate_type, aggregate_id, %d FROM coop_outbox WHERE aggregate_type = 'waits'`, time.Now().Add(time.Hour).UnixNano()))
+		require.NoError(s, err)
+		behind := typical()
+		// To look at every row would take hundreds of times as long.
+		require.Less(s, behind, 20*without)
+	}},
 	{"OpeningAgainFindsWhatIsThere", func(s *store) {
 		s.append(of("7", "x"))
 		s.box = s.open(s.clock)
@@ -87,4 +121,17 @@ var tidying = []promise{
 		_, err = outbox.New(s.db, &outbox.Options{Dialect: s.dialect, Table: "a.b.c"})
 		require.Error(s, err)
 	}},
+}
+
+// fill runs an INSERT ... SELECT for each n of a long series.
+func (s *store) fill(insert string) {
+	s.Helper()
+	const rows = 50_000
+	series := fmt.Sprintf(` FROM generate_series(1, %d) AS n`, rows)
+	if s.dialect == leases.SQLite {
+		series = fmt.Sprintf(` FROM (WITH RECURSIVE series(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM series WHERE n < %d) SELECT n FROM series)`, rows)
+		insert = strings.Replace(insert, "''", "x''", 1)
+	}
+	_, err := s.db.ExecContext(s.Context(), insert+series)
+	require.NoError(s, err)
 }
