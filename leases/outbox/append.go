@@ -113,14 +113,13 @@ func (o *Outbox) appendPostgres(ctx context.Context, tx Tx, events []Event) erro
 		return err
 	}
 	for _, e := range events {
-		link := `INSERT INTO {heads} (event_id, aggregate_type, aggregate_id, due_at)
-			SELECT id, aggregate_type, aggregate_id, created_at FROM e`
-		if e.ordered() {
-			link = `UPDATE {heads} h SET event_id = e.id, due_at = e.created_at FROM e
-				WHERE h.aggregate_type = e.aggregate_type AND h.aggregate_id = e.aggregate_id AND h.aggregate_id <> ''
-				AND h.event_id IS NULL`
-		}
-		_, err := tx.ExecContext(ctx, o.texts.Of(`WITH e AS (`+insertEvent+` RETURNING id, aggregate_type, aggregate_id, created_at) `+link),
+		// What was inserted is linked to its head by the index that finds the
+		// conflict: no plan made while the table was small gets slow later.
+		_, err := tx.ExecContext(ctx, o.texts.Of(`WITH e AS (`+insertEvent+` RETURNING id, aggregate_type, aggregate_id, created_at)
+			INSERT INTO {heads} AS h (event_id, aggregate_type, aggregate_id, due_at)
+			SELECT id, aggregate_type, aggregate_id, created_at FROM e
+			ON CONFLICT (aggregate_type, aggregate_id) WHERE aggregate_id <> ''
+			DO UPDATE SET event_id = excluded.event_id, due_at = excluded.due_at WHERE h.event_id IS NULL`),
 			e.AggregateType, e.AggregateID, e.Type, payload(e), now)
 		if err != nil {
 			return err

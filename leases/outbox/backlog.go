@@ -21,17 +21,20 @@ type Backlog struct {
 // (some tens of milliseconds for a million events).
 func (o *Outbox) Backlog(ctx context.Context) (Backlog, error) {
 	var b Backlog
-	var oldest sql.NullInt64
-	err := o.store.DB().QueryRowContext(ctx, o.texts.Of(`SELECT
-		(SELECT count(*) FROM {outbox} WHERE state = 'pending'),
-		(SELECT count(*) FROM {outbox} WHERE state = 'dead'),
-		(SELECT created_at FROM {outbox} WHERE id = (SELECT min(event_id) FROM {heads} WHERE due_at IS NOT NULL))`)).
-		Scan(&b.Pending, &b.Dead, &oldest)
-	if err == nil && oldest.Valid {
-		var now int64
-		now, err = o.store.Peek(ctx)
+	err := o.store.Read(ctx, func(ctx context.Context, q sqltx.Querier) error {
+		var oldest sql.NullInt64
+		err := q.QueryRowContext(ctx, o.texts.Of(`SELECT
+			(SELECT count(*) FROM {outbox} WHERE state = 'pending'),
+			(SELECT count(*) FROM {outbox} WHERE state = 'dead'),
+			(SELECT created_at FROM {outbox} WHERE id = (SELECT min(event_id) FROM {heads} WHERE due_at IS NOT NULL))`)).
+			Scan(&b.Pending, &b.Dead, &oldest)
+		if err != nil || !oldest.Valid {
+			return err
+		}
+		now, err := o.store.Peek(ctx)
 		b.Oldest = max(time.Duration(now-oldest.Int64), 0)
-	}
+		return err
+	})
 	if err != nil {
 		return Backlog{}, fmt.Errorf("outbox: count the backlog: %w", err)
 	}

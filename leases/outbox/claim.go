@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
+	"github.com/coopsqlite/coopsqlite/leases"
 	"github.com/coopsqlite/coopsqlite/leases/internal/sqltx"
 )
 
@@ -27,49 +29,66 @@ func (r *Relay) Claim(ctx context.Context, n int) ([]Delivery, error) {
 	if n < 1 {
 		return nil, fmt.Errorf("outbox: claim %d events", n)
 	}
-	// Who finds nothing takes no lock.
-	if wait, err := r.untilDue(ctx); err != nil || wait > 0 {
-		return nil, err
-	}
-	claimed, _, err := r.claim(ctx, n)
-	return claimed, err
+	h, err := r.claim(ctx, n)
+	return h.deliveries, err
 }
 
-// claim also returns the local time from which the claims were reckoned.
-func (r *Relay) claim(ctx context.Context, n int) ([]Delivery, time.Duration, error) {
-	var claimed []Delivery
-	var since time.Duration
-	err := r.outbox.store.WriteGrouped(ctx, func(ctx context.Context, tx sqltx.Querier) (err error) {
-		claimed = nil
-		since = r.local.Elapsed()
-		now, err := r.outbox.store.Now(ctx, tx)
-		if err != nil {
+// A haul is what a claim brings in.
+type haul struct {
+	deliveries []Delivery
+	since      time.Duration // local time from which the claims are reckoned
+	wait       time.Duration // until something is due; 0 where there was, but nothing to be had
+}
+
+func (r *Relay) claim(ctx context.Context, n int) (haul, error) {
+	var h haul
+	err := r.look(ctx, &h)
+	if err == nil && h.wait == 0 {
+		err = r.outbox.store.WriteGrouped(ctx, func(ctx context.Context, tx sqltx.Querier) error {
+			h = haul{since: r.local.Elapsed()}
+			now, err := r.outbox.store.Now(ctx, tx)
+			if err != nil {
+				return err
+			}
+			var due bool
+			if h.deliveries, due, err = r.claimDue(ctx, tx, n, now); err != nil || due {
+				return err
+			}
+			h.wait, err = r.untilDue(ctx, tx, now)
 			return err
+		})
+	}
+	if err != nil {
+		return haul{}, fmt.Errorf("outbox: claim: %w", err)
+	}
+	return h, nil
+}
+
+// look spares SQLite's writers the claims that find nothing. On PostgreSQL such
+// a claim locks nobody out.
+func (r *Relay) look(ctx context.Context, h *haul) error {
+	if r.outbox.store.Dialect() != leases.SQLite {
+		return nil
+	}
+	return r.outbox.store.Read(ctx, func(ctx context.Context, q sqltx.Querier) error {
+		now, err := r.outbox.store.Peek(ctx)
+		if err == nil {
+			h.wait, err = r.untilDue(ctx, q, now)
 		}
-		claimed, err = r.claimDue(ctx, tx, n, now)
 		return err
 	})
-	if err != nil {
-		return nil, 0, fmt.Errorf("outbox: claim: %w", err)
-	}
-	return claimed, since, nil
 }
 
 // untilDue is how long it is until something is due: 0 for now, forever if
 // nothing is waiting.
-func (r *Relay) untilDue(ctx context.Context) (time.Duration, error) {
-	o := r.outbox
+func (r *Relay) untilDue(ctx context.Context, q sqltx.Querier, now int64) (time.Duration, error) {
 	var due sql.NullInt64
-	err := o.store.DB().QueryRowContext(ctx, o.texts.Of(`SELECT min(due_at) FROM {heads} WHERE due_at IS NOT NULL`)).Scan(&due)
+	err := q.QueryRowContext(ctx, r.outbox.texts.Of(`SELECT min(due_at) FROM {heads} WHERE due_at IS NOT NULL`)).Scan(&due)
 	if err != nil {
-		return 0, fmt.Errorf("outbox: look for due events: %w", err)
+		return 0, err
 	}
 	if !due.Valid {
 		return forever, nil
-	}
-	now, err := o.store.Peek(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("outbox: look for due events: %w", err)
 	}
 	return max(time.Duration(due.Int64-now), 0), nil
 }
@@ -82,19 +101,18 @@ type head struct {
 	unanswered bool // its last claim ran out
 }
 
-func (r *Relay) claimDue(ctx context.Context, tx sqltx.Querier, n int, now int64) ([]Delivery, error) {
+// claimDue also reports whether anything was due, dead events and deleted ones
+// included.
+func (r *Relay) claimDue(ctx context.Context, tx sqltx.Querier, n int, now int64) (_ []Delivery, due bool, err error) {
 	heads, err := r.dueHeads(ctx, tx, n, now)
-	if err != nil {
-		return nil, err
+	if err != nil || len(heads) == 0 {
+		return nil, false, err
 	}
 	if i := slices.IndexFunc(heads, func(h head) bool { return h.unanswered }); i >= 0 {
 		heads = heads[:max(i, 1)]
 	}
-	if len(heads) == 0 {
-		return nil, nil
-	}
 	if h := heads[0]; h.unanswered && h.Attempt >= r.options.MaxAttempts {
-		return nil, r.kill(ctx, tx, h.Delivery, errUnanswered, now)
+		return nil, true, r.kill(ctx, tx, h.Delivery, errUnanswered, now)
 	}
 	var random [16]byte
 	rand.Read(random[:]) // never fails
@@ -113,27 +131,29 @@ func (r *Relay) claimDue(ctx context.Context, tx sqltx.Querier, n int, now int64
 	_, err = tx.ExecContext(ctx, r.outbox.texts.Of(`UPDATE {heads} SET claim = ?, due_at = ?, attempts = attempts + 1 WHERE event_id {ids}`),
 		token, expires, list)
 	if err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	if err := r.readEvents(ctx, tx, list, claimed); err != nil {
-		return nil, err
+		return nil, true, err
 	}
 	deliveries := make([]Delivery, 0, len(heads))
 	for _, h := range heads {
 		if h.Created.IsZero() { // somebody deleted the event's row
 			if err := r.outbox.advance(ctx, tx, h.Delivery, now); err != nil {
-				return nil, err
+				return nil, true, err
 			}
 			continue
 		}
 		deliveries = append(deliveries, h.Delivery)
 	}
-	return deliveries, nil
+	return deliveries, true, nil
 }
 
 func (r *Relay) dueHeads(ctx context.Context, tx sqltx.Querier, n int, now int64) ([]head, error) {
+	// The limit is part of the text: PostgreSQL's generic plan would take an
+	// argument for a tenth of the table, and sort that.
 	rows, err := tx.QueryContext(ctx, r.outbox.texts.Of(`SELECT event_id, aggregate_type, aggregate_id, attempts, claim IS NOT NULL
-		FROM {heads} WHERE due_at <= ? ORDER BY due_at, event_id LIMIT ?{skip}`), now, n)
+		FROM {heads} WHERE due_at <= ? ORDER BY due_at, event_id LIMIT `+strconv.Itoa(n)+`{skip}`), now)
 	if err != nil {
 		return nil, err
 	}

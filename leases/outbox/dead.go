@@ -35,25 +35,28 @@ func (o *Outbox) Dead(ctx context.Context) iter.Seq2[DeadEvent, error] {
 	}
 }
 
-func (o *Outbox) deadPage(ctx context.Context, after int64) ([]DeadEvent, error) {
-	rows, err := o.store.DB().QueryContext(ctx, o.texts.Of(`SELECT id, aggregate_type, aggregate_id, type, payload, created_at, attempts, last_error
-		FROM {outbox} WHERE state = 'dead' AND id > ? ORDER BY id LIMIT ?`), after, pageRows)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var page []DeadEvent
-	for rows.Next() {
-		var e DeadEvent
-		var created int64
-		err := rows.Scan(&e.ID, &e.AggregateType, &e.AggregateID, &e.Type, &e.Payload, &created, &e.Attempts, &e.Error)
+func (o *Outbox) deadPage(ctx context.Context, after int64) (page []DeadEvent, err error) {
+	err = o.store.Read(ctx, func(ctx context.Context, q sqltx.Querier) error {
+		page = nil
+		rows, err := q.QueryContext(ctx, o.texts.Of(`SELECT id, aggregate_type, aggregate_id, type, payload, created_at, attempts, last_error
+			FROM {outbox} WHERE state = 'dead' AND id > ? ORDER BY id LIMIT ?`), after, pageRows)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		e.Created = unix(created)
-		page = append(page, e)
-	}
-	return page, rows.Err()
+		defer rows.Close()
+		for rows.Next() {
+			var e DeadEvent
+			var created int64
+			err := rows.Scan(&e.ID, &e.AggregateType, &e.AggregateID, &e.Type, &e.Payload, &created, &e.Attempts, &e.Error)
+			if err != nil {
+				return err
+			}
+			e.Created = unix(created)
+			page = append(page, e)
+		}
+		return rows.Err()
+	})
+	return page, err
 }
 
 // Requeue gives a dead event another life, with all its attempts. It is due at

@@ -199,38 +199,29 @@ func (p *pump) fill(ctx context.Context) (wait time.Duration, pause time.Time) {
 	if time.Until(p.lookAt) > 0 {
 		return forever, p.lookAt
 	}
-	wait, err := p.untilDue(ctx)
-	due := err == nil && wait == 0
-	if due {
-		err = p.claimReady(ctx)
-		wait = forever
-	}
-	switch {
-	case err != nil:
+	haul, err := p.claim(ctx, p.options.Batch)
+	if err != nil {
 		if ctx.Err() == nil {
 			p.trouble(err)
 		}
 		p.lookAt = p.retryAt
 		return forever, p.lookAt
+	}
+	for _, d := range haul.deliveries {
+		p.ready = append(p.ready, newFlight(d, haul.since))
+	}
+	switch {
 	case len(p.ready) > 0:
 		p.misses = 0
 		return forever, time.Time{}
-	case due: // others have locked what is due, or it is dead now
+	case haul.wait == 0: // others have locked what is due, or it is dead now
 		p.lookAt = time.Now().Add(probePause << p.misses)
 		p.misses = min(p.misses+1, 6)
 		return forever, p.lookAt
 	}
 	p.misses = 0
 	p.lookAt = time.Now().Add(probePause)
-	return wait, time.Time{}
-}
-
-func (p *pump) claimReady(ctx context.Context) error {
-	claimed, since, err := p.claim(ctx, p.options.Batch)
-	for _, d := range claimed {
-		p.ready = append(p.ready, newFlight(d, since))
-	}
-	return err
+	return haul.wait, time.Time{}
 }
 
 // start starts deliveries as long as there are workers. A claim that is too

@@ -47,7 +47,11 @@ func (r *Repository) findBy(ctx context.Context, q sqltx.Querier, where string, 
 // Get returns the reservation with that key, or ErrNotFound. A hold that is
 // over is Expired, whether its stock was given back already or not.
 func (r *Repository) Get(ctx context.Context, scope, key string) (Reservation, error) {
-	found, err := r.get(ctx, scope, key)
+	var found row
+	err := r.store.Read(ctx, func(ctx context.Context, q sqltx.Querier) (err error) {
+		found, err = r.get(ctx, q, scope, key)
+		return err
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrNotFound
 	}
@@ -57,12 +61,12 @@ func (r *Repository) Get(ctx context.Context, scope, key string) (Reservation, e
 	return found.Reservation, nil
 }
 
-func (r *Repository) get(ctx context.Context, scope, key string) (row, error) {
-	found, err := r.find(ctx, r.store.DB(), scope, key, "")
+func (r *Repository) get(ctx context.Context, q sqltx.Querier, scope, key string) (row, error) {
+	found, err := r.find(ctx, q, scope, key, "")
 	if err != nil {
 		return row{}, err
 	}
-	if found.Lines, err = r.lines(ctx, r.store.DB(), found.id); err != nil {
+	if found.Lines, err = r.lines(ctx, q, found.id); err != nil {
 		return row{}, err
 	}
 	if found.State == Held {

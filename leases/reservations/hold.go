@@ -71,15 +71,18 @@ func (r *Repository) decide(ctx context.Context, what, scope, key string, want S
 // ExpireHolds gives back the stock of every hold that is over, each in a
 // transaction of its own, and returns how many it ended. Reserve does the same
 // where it needs the stock, so nothing depends on when this runs; it keeps the
-// tables tidy. It leaves alone what becomes due while it works.
+// tables tidy.
 func (r *Repository) ExpireHolds(ctx context.Context) (int, error) {
-	now, err := r.store.Peek(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("reservations: expire holds: %w", err)
-	}
 	for ended := 0; ; {
-		ids, err := r.ids(ctx, r.store.DB(), `SELECT id FROM {reservations} WHERE state = 'held' AND held_until <= ? ORDER BY held_until LIMIT ?`,
-			now, sweepHolds)
+		var ids []int64
+		err := r.store.Read(ctx, func(ctx context.Context, q sqltx.Querier) error {
+			now, err := r.store.Peek(ctx)
+			if err == nil {
+				ids, err = r.ids(ctx, q, `SELECT id FROM {reservations} WHERE state = 'held' AND held_until <= ? ORDER BY held_until LIMIT ?`,
+					now, sweepHolds)
+			}
+			return err
+		})
 		if err == nil {
 			var n int
 			n, err = r.expire(ctx, ids)

@@ -61,13 +61,15 @@ func (r *Repository) Restock(ctx context.Context, sku string, quantity int64) er
 // that are over count as given back, whether somebody has done so already or
 // not.
 func (r *Repository) Available(ctx context.Context, sku string) (int64, error) {
-	now, err := r.store.Peek(ctx)
-	if err != nil {
-		return 0, fmt.Errorf("reservations: available %q: %w", sku, err)
-	}
 	var available int64
-	err = r.store.DB().QueryRowContext(ctx, r.texts.Of(`SELECT available + CAST((SELECT coalesce(sum(quantity), 0) FROM {lines}
-		WHERE sku = ? AND held_until IS NOT NULL AND held_until <= ?) AS bigint) FROM {stock} WHERE sku = ?`), sku, now, sku).Scan(&available)
+	err := r.store.Read(ctx, func(ctx context.Context, q sqltx.Querier) error {
+		now, err := r.store.Peek(ctx)
+		if err != nil {
+			return err
+		}
+		return q.QueryRowContext(ctx, r.texts.Of(`SELECT available + CAST((SELECT coalesce(sum(quantity), 0) FROM {lines}
+			WHERE sku = ? AND held_until IS NOT NULL AND held_until <= ?) AS bigint) FROM {stock} WHERE sku = ?`), sku, now, sku).Scan(&available)
+	})
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrUnknownSKU
 	}
