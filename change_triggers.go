@@ -34,37 +34,47 @@ var keepNewest = changeTrigger(changesTable, "newest", "BEFORE DELETE", "",
 // name is in the error of whoever has the permit's function and not this one.
 const (
 	changeColumns = "INSERT INTO coop_changes(actor,metadata,time,epoch,tx,tbl,op,key,old,new)"
-	circumstances = " SELECT coop_context('actor'),coop_change('metadata'),coop_change('time'),coop_change('epoch'),coop_change('tx'),"
+	circumstances = "coop_context('actor'),coop_change('metadata'),coop_change('time'),coop_change('epoch'),coop_change('tx'),"
 )
 
-// changeTriggers are those that record what happens to a table.
+// changeTriggers are those that record what happens to a table, in the order in
+// which they are made; SQLite fires the newest first.
 //
-// Three of them, AFTER each operation, append the row as it was and as it is.
-// REPLACE deletes the rows that are in its way without a word to any trigger,
-// unless recursive_triggers is on, and turning that on would make other
-// triggers run which the user knows do not
-// (https://sqlite.org/lang_conflict.html). So two more, BEFORE, look for rows
-// that collide with the new one and let the shim keep them; once the new row
-// is in, they are gone, and AFTER records that. If it never comes in (ON
-// CONFLICT IGNORE, an upsert), nothing is recorded.
+// AFTER each operation one appends the row as it was and as it is. REPLACE
+// deletes the rows that are in its way without a word to any trigger, unless
+// recursive_triggers is on, and turning that on would make other triggers run
+// which the user knows do not (https://sqlite.org/lang_conflict.html). So two
+// more, BEFORE, look for rows that collide with the new one and let the shim
+// keep them; once the new row is in, they are gone, and AFTER that is recorded
+// first. If it never comes in (ON CONFLICT IGNORE, an upsert), nothing is.
 func changeTriggers(table string, s *shape) []trigger {
 	t := tracked{table, s}
 	out := []trigger{
-		changeTrigger(table, "insert", "AFTER INSERT", "", t.replaced("")+t.record("insert", "NEW", "", "NEW")),
-		changeTrigger(table, "update", "AFTER UPDATE", "", t.replaced("OLD")+t.moved()+t.recordUpdate()),
 		changeTrigger(table, "delete", "AFTER DELETE", "", t.record("delete", "OLD", "OLD", "")),
+		changeTrigger(table, "insert", "AFTER INSERT", "", t.record("insert", "NEW", "", "NEW")),
+		t.update(),
+	}
+	if s.byRowid() {
+		// The rowid is no column: a row that has another is another one.
+		out = append(out, changeTrigger(table, "update_rowid", "AFTER UPDATE", " WHEN NOT ("+t.sameRow("OLD", "NEW")+")",
+			t.record("delete", "OLD", "OLD", "")+t.record("insert", "NEW", "", "NEW")))
 	}
 	if s.identity() == nil || len(s.unique) == 0 {
 		return out
 	}
 	return append(out,
+		changeTrigger(table, "insert_replaced", "AFTER INSERT", whenKept, t.replaced("NULL")),
+		changeTrigger(table, "update_replaced", "AFTER UPDATE", whenKept, t.replaced(t.keyOf("OLD", false))+t.moved()),
 		changeTrigger(table, "insert_collision", "BEFORE INSERT", whenPermitted, t.collisions("")),
 		changeTrigger(table, "update_collision", "BEFORE UPDATE"+t.ofKeys(), whenPermitted, t.collisions(" AND NOT ("+t.sameRow("r", "OLD")+")")))
 }
 
-// whenPermitted lets the error that others get name the functions that the
-// fence would have named: SQLite may compile this trigger before the fence.
-const whenPermitted = " WHEN coop_write_permit() OR coop_context('fence')"
+// SQLite may compile these triggers before the fence. So they first name the
+// functions that the fence would have named in the error that others get.
+const (
+	whenPermitted = " WHEN coop_write_permit() OR coop_context('fence')"
+	whenKept      = " WHEN coop_context('fence') AND coop_kept()"
+)
 
 func changeTrigger(table, suffix, event, when, body string) trigger {
 	name := changePrefix + table + "_" + suffix
@@ -79,29 +89,24 @@ type tracked struct {
 
 // record appends one change; old and new name the row, or are empty.
 func (t tracked) record(op, key, old, new string) string {
-	return changeColumns + circumstances + quoteText(t.table) + "," + quoteText(op) + "," +
-		t.keyOf(key, op == "delete") + "," + t.rowOf(old) + "," + t.rowOf(new) + ";"
+	return t.append(op, t.keyOf(key, op == "delete"), t.rowOf(old), t.rowOf(new))
 }
 
-// recordUpdate appends an update unless the row is the same to the last byte:
-// SQL's own comparison knows collations, and takes 1 for 1.0. The LIMIT keeps
-// SQLite from encoding the rows once more for the comparison
-// (https://sqlite.org/optoverview.html#subquery_flattening). A rowid that
-// changes is no column: without a primary key, the row is another one then.
-func (t tracked) recordUpdate() string {
-	unmoved := ""
+// append uses VALUES and not SELECT: into a table with triggers, SQLite takes
+// the rows of a SELECT by way of a temporary table, which costs more than all
+// the rest.
+func (t tracked) append(op, key, old, new string) string {
+	return changeColumns + " VALUES(" + circumstances + quoteText(t.table) + "," + quoteText(op) + "," + key + "," + old + "," + new + ");"
+}
+
+// update appends an update, unless it changed nothing.
+func (t tracked) update() trigger {
+	when := " WHEN coop_differ(" + t.rowOf("OLD") + "," + t.rowOf("NEW") + ")"
 	if t.byRowid() {
-		unmoved = " AND " + t.sameRow("OLD", "NEW")
+		when += " AND " + t.sameRow("OLD", "NEW")
 	}
-	sql := changeColumns + strings.Replace(circumstances, "coop_context('actor')", "a", 1) + quoteText(t.table) + ",'update'," +
-		t.keyOf("OLD", false) + ",o,n FROM (SELECT coop_context('actor') AS a," + t.rowOf("OLD") + " AS o," + t.rowOf("NEW") + " AS n LIMIT 1)" +
-		" WHERE o IS NOT n" + unmoved + ";"
-	if t.byRowid() {
-		moved := " WHERE NOT (" + t.sameRow("OLD", "NEW") + ");"
-		sql += strings.TrimSuffix(t.record("delete", "OLD", "OLD", ""), ";") + moved
-		sql += strings.TrimSuffix(t.record("insert", "NEW", "", "NEW"), ";") + moved
-	}
-	return sql
+	return changeTrigger(t.table, "update", "AFTER UPDATE", when,
+		t.append("update", t.keyOf("OLD", false), "coop_differ('old')", "coop_differ('new')"))
 }
 
 // collisions lets the shim keep the rows that have the new row's value of any
@@ -129,17 +134,10 @@ func (t tracked) collisions(but string) string {
 // replaced records the rows that had to make way, in the same order. A row that
 // is updated may be kept itself, by an upsert that found it in the way; it is
 // not among them.
-func (t tracked) replaced(updated string) string {
-	if t.identity() == nil {
-		return ""
-	}
-	itself := "NULL"
-	if updated != "" {
-		itself = t.keyOf(updated, false)
-	}
+func (t tracked) replaced(itself string) string {
 	var sql strings.Builder
 	for i, key := range t.unique {
-		fmt.Fprintf(&sql, "%s%s%s,'delete',coop_replaced('key'),coop_replaced('row'),NULL WHERE coop_kept() AND coop_replaced(%s,%d,%s,%s);",
+		fmt.Fprintf(&sql, "%s SELECT %s%s,'delete',coop_replaced('key'),coop_replaced('row'),NULL WHERE coop_replaced(%s,%d,%s,%s);",
 			changeColumns, circumstances, quoteText(t.table), quoteText(t.table), i, t.valuesOf(key), itself)
 	}
 	return sql.String()
@@ -147,14 +145,11 @@ func (t tracked) replaced(updated string) string {
 
 // moved tells the shim of an update to a row that it keeps.
 func (t tracked) moved() string {
-	if t.identity() == nil || len(t.unique) == 0 {
-		return ""
-	}
 	args := []string{quoteText(t.table), t.keyOf("OLD", false), t.keyOf("NEW", false), t.rowOf("NEW")}
 	for _, key := range t.unique {
 		args = append(args, t.valuesOf(key))
 	}
-	return "SELECT coop_moved(" + strings.Join(args, ",") + ") WHERE coop_kept();"
+	return "SELECT coop_moved(" + strings.Join(args, ",") + ");"
 }
 
 // ofKeys limits the trigger to updates of columns that can collide.

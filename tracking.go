@@ -2,6 +2,7 @@ package coopsqlite
 
 import (
 	"database/sql/driver"
+	"slices"
 	"strings"
 
 	"github.com/coopsqlite/coopsqlite/internal/shim"
@@ -64,32 +65,39 @@ func (t *table) recorded(cfg *config) bool {
 }
 
 // trackingRepairs are the statements that make the tracking triggers complete.
+// Those of a table are made anew if any is wrong or missing, or in the wrong
+// place: SQLite fires the newest trigger first, and if one of the user's came
+// before ours and changed the new row once more, that would be recorded before
+// the row itself.
 func (s *schema) trackingRepairs() []string {
-	var wanted []trigger
-	for _, t := range s.tables {
-		wanted = append(wanted, t.changes...)
-		if t.name == changesTable {
-			wanted = append(wanted, keepNewest)
-		}
-	}
-	missing := make(map[trigger]bool, len(wanted))
-	for _, w := range wanted {
-		missing[w] = true
-	}
-	var statements []string
+	have := map[string][]tracker{}
 	for _, f := range s.trackers {
-		if missing[f.trigger] && !s.late(f) {
-			delete(missing, f.trigger)
-		} else {
-			statements = append(statements, dropTrigger(f.name))
+		have[foldName(f.table)] = append(have[foldName(f.table)], f)
+	}
+	var drop, create []string
+	for _, t := range s.tables {
+		want := t.changes
+		if t.name == changesTable {
+			want = []trigger{keepNewest}
+		}
+		if t.tracks(have[foldName(t.name)], want) {
+			continue
+		}
+		for _, w := range want {
+			create = append(create, w.create())
+		}
+		for _, f := range have[foldName(t.name)] {
+			drop = append(drop, dropTrigger(f.name))
 		}
 	}
-	for _, w := range wanted { // in a stable order
-		if missing[w] {
-			statements = append(statements, w.create())
-		}
-	}
-	return statements
+	// A trigger whose table was renamed keeps a name that another may need.
+	return append(drop, create...)
+}
+
+// tracks reports whether the table has just the triggers that are wanted, after
+// all others.
+func (t *table) tracks(have []tracker, want []trigger) bool {
+	return slices.EqualFunc(have, want, func(h tracker, w trigger) bool { return h.trigger == w && h.place >= t.newest })
 }
 
 // runAltering runs ALTER TABLE, in a savepoint: either the table is altered and

@@ -36,6 +36,33 @@ static int put_int(coop_changes *s, int64_t v) {
   return put(s, p, text + sizeof text - p);
 }
 
+/* A number with few decimals, as most are, without the work of a general
+** conversion. The quotient of two integers that a double holds exactly is the
+** double nearest to it, so these digits read back as v. Returns their number,
+** or 0. */
+static int short_real(char *text, double v) {
+  static const double scales[] = {1e1, 1e2, 1e3, 1e4};
+  char digits[24], *p = digits + sizeof digits;
+  size_t i;
+  for (i = 0; i < sizeof scales / sizeof *scales; i++) {
+    double scaled = v * scales[i];
+    int64_t whole;
+    int decimals = (int)i + 1;
+    uint64_t u;
+    if (!(fabs(scaled) < 1e15)) return 0;
+    whole = (int64_t)scaled;
+    if ((double)whole != scaled || (double)whole / scales[i] != v || (whole == 0 && signbit(v))) continue;
+    u = whole < 0 ? 0 - (uint64_t)whole : (uint64_t)whole;
+    for (; decimals > 0; decimals--, u /= 10) *--p = '0' + u % 10;
+    *--p = '.';
+    do *--p = '0' + u % 10; while (u /= 10);
+    if (whole < 0) *--p = '-';
+    memcpy(text, p, digits + sizeof digits - p);
+    return (int)(digits + sizeof digits - p);
+  }
+  return 0;
+}
+
 /* The shortest of 15 and 17 digits that reads back as the same number, and
 ** always a mark by which it is known for a real. JSON has no infinity; a number
 ** that is too large is read as one, by SQLite too. */
@@ -44,6 +71,8 @@ static int put_real(coop_changes *s, double v) {
   int n, i, mark = 0;
   if (isnan(v)) return put(s, "null", 4);
   if (isinf(v)) return v > 0 ? put(s, "9e999", 5) : put(s, "-9e999", 6);
+  n = short_real(text, v);
+  if (n) return put(s, text, n);
   n = snprintf(text, sizeof text, "%.15g", v);
   if (strtod(text, 0) != v) n = snprintf(text, sizeof text, "%.17g", v);
   for (i = 0; i < n; i++) {
@@ -142,6 +171,20 @@ static int put_value(coop_changes *s, sqlite3_value *v) {
   return put(s, "null", 4);
 }
 
+typedef struct text {
+  const char *p;
+  int32_t n;
+} text;
+
+static text text_of(sqlite3_value *v) {
+  text t;
+  t.p = (const char *)sqlite3_value_text(v);
+  t.n = sqlite3_value_bytes(v);
+  return t;
+}
+
+static int same(const char *p, int32_t n, text t) { return n == t.n && memcmp(p, t.p, n) == 0; }
+
 static void result(sqlite3_context *ctx, const char *p, int64_t n) {
   sqlite3_result_text64(ctx, p, n, SQLITE_TRANSIENT, SQLITE_UTF8);
 }
@@ -172,6 +215,39 @@ static void encode_row(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
     s->buf = 0;
     s->cap = 0;
   }
+}
+
+/* coop_differ(old, new): whether they do, to the last byte: SQL's comparison
+** takes 1 for 1.0. coop_differ('old') and coop_differ('new') then return them. */
+static void differ(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
+  coop_changes *s = &((coop_conn *)sqlite3_user_data(ctx))->tracking;
+  text a = {0, 0}, b = {0, 0};
+  if (argc > 0) a = text_of(argv[0]);
+  if (argc == 1) {
+    if (same("old", 3, a)) result(ctx, s->differ, s->old_len);
+    if (same("new", 3, a)) result(ctx, s->differ + s->old_len, s->new_len);
+    return;
+  }
+  if (argc > 1) b = text_of(argv[1]);
+  if (!a.p || !b.p) {
+    sqlite3_result_error_nomem(ctx);
+    return;
+  }
+  sqlite3_result_int(ctx, !same(a.p, a.n, b));
+  if ((int64_t)a.n + b.n > s->differ_cap) {
+    free(s->differ);
+    s->differ_cap = 2 * ((int64_t)a.n + b.n);
+    s->differ = malloc(s->differ_cap);
+    if (!s->differ) {
+      s->differ_cap = s->old_len = s->new_len = 0;
+      sqlite3_result_error_nomem(ctx);
+      return;
+    }
+  }
+  s->old_len = a.n;
+  s->new_len = b.n;
+  memcpy(s->differ, a.p, a.n);
+  memcpy(s->differ + a.n, b.p, b.n);
 }
 
 static void result_time(sqlite3_context *ctx) {
@@ -235,7 +311,8 @@ static void result_metadata(sqlite3_context *ctx, coop_conn *c) {
     sqlite3_result_error_nomem(ctx);
     return;
   }
-  result(ctx, c->tracking.metadata, c->tracking.metadata_len);
+  /* It stays until other metadata is set, which no statement outlives. */
+  sqlite3_result_text64(ctx, c->tracking.metadata, c->tracking.metadata_len, SQLITE_STATIC, SQLITE_UTF8);
 }
 
 /* coop_change(what): the circumstances of a change. */
@@ -254,20 +331,6 @@ static void change(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
 ** NOTHING, an upsert). The rows of so many per key of a table are kept: one
 ** for each depth at which triggers write the same table again. */
 #define KEPT_PER_KEY 16
-
-typedef struct text {
-  const char *p;
-  int32_t n;
-} text;
-
-static text text_of(sqlite3_value *v) {
-  text t;
-  t.p = (const char *)sqlite3_value_text(v);
-  t.n = sqlite3_value_bytes(v);
-  return t;
-}
-
-static int same(const char *p, int32_t n, text t) { return n == t.n && memcmp(p, t.p, n) == 0; }
 
 static const char *kept_value(const coop_kept *k) { return k->data + k->table_len; }
 static const char *kept_own(const coop_kept *k) { return kept_value(k) + k->value_len; }
@@ -426,6 +489,7 @@ int coop_changes_register(coop_conn *c) {
     void (*f)(sqlite3_context *, int, sqlite3_value **);
   } functions[] = {
       {"coop_row", -1, encode_row},   {"coop_change", 1, change}, {"coop_keep", 6, keep},         {"coop_kept", 0, kept},
+      {"coop_differ", -1, differ},
       {"coop_gone", 2, gone},  {"coop_moved", -1, moved},  {"coop_replaced", -1, replaced},
   };
   size_t i;
@@ -457,4 +521,5 @@ void coop_changes_free(coop_changes *s) {
   coop_changes_new_metadata(s);
   free(s->replaced);
   free(s->buf);
+  free(s->differ);
 }

@@ -22,6 +22,9 @@ typedef struct coop_changes {
   char *buf; /* where rows are encoded */
   int64_t len, cap;
 
+  char *differ; /* the old and the new row of coop_differ */
+  int64_t old_len, new_len, differ_cap;
+
   char *metadata; /* of the connection, as JSON; NULL: not made yet */
   int64_t metadata_len;
 
