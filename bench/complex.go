@@ -13,13 +13,13 @@ func complexSuite(full bool) []*workload {
 	}
 	sizes := fmt.Sprintf("%d users, %s articles and %s comments", b.users, thousands(b.users*b.articles), thousands(b.users*b.articles*b.comments))
 	return []*workload{
-		suite("complex: insert", "row", sizes+" in one transaction.",
+		suite(oneGoroutine, "complex: insert", "row", sizes+" in one transaction.",
 			blogSchema, nil, func(s store) (sample, error) {
 				begin := startWatch()
 				err := b.add(s, b.users)
 				return begin.sample(b.rows()), err
 			}),
-		suite("complex: join", "row", "One join over "+sizes+".",
+		suite(oneGoroutine, "complex: join", "row", "One join over "+sizes+".",
 			blogSchema, func(s store) error { return b.add(s, b.users) }, func(s store) (sample, error) {
 				begin := startWatch()
 				rows, err := b.read(s, `ORDER BY users.email, articles.id, comments.id`)

@@ -15,7 +15,7 @@ func concurrentSuite(full bool) []*workload {
 	}
 	var all []*workload
 	for _, readers := range []int{2, 4, 8} {
-		all = append(all, suite(fmt.Sprintf("concurrent: %d readers", readers), "row",
+		all = append(all, suite(manyGoroutines, fmt.Sprintf("concurrent: %d readers", readers), "row",
 			fmt.Sprintf("%d goroutines at once that each read %s users by one query.", readers, thousands(rows)),
 			[]string{usersSchema}, func(s store) error { return addUsers(s, 0, rows) },
 			func(s store) (sample, error) {

@@ -32,13 +32,13 @@ func largeSuite(full bool) []*workload {
 		}
 		schema := []string{`CREATE TABLE files (id INTEGER PRIMARY KEY, body BLOB NOT NULL)`}
 		all = append(all,
-			suite(fmt.Sprintf("large: insert, %d KB", kb), "row", fmt.Sprintf("%s rows of %d KB in one transaction.", thousands(rows), kb),
+			suite(largeRows, fmt.Sprintf("large: insert, %d KB", kb), "row", fmt.Sprintf("%s rows of %d KB in one transaction.", thousands(rows), kb),
 				schema, nil, func(s store) (sample, error) {
 					begin := startWatch()
 					err := add(s)
 					return begin.sample(rows), err
 				}),
-			suite(fmt.Sprintf("large: scan, %d KB", kb), "row", fmt.Sprintf("%s rows of %d KB by one query.", thousands(rows), kb),
+			suite(largeRows, fmt.Sprintf("large: scan, %d KB", kb), "row", fmt.Sprintf("%s rows of %d KB by one query.", thousands(rows), kb),
 				schema, add, func(s store) (sample, error) {
 					begin := startWatch()
 					seen := 0

@@ -13,7 +13,7 @@ func manySuite(full bool) []*workload {
 	}
 	var all []*workload
 	for _, rows := range []int{10, 100, 1000} {
-		all = append(all, suite(fmt.Sprintf("many: %s rows", thousands(rows)), "query",
+		all = append(all, suite(oneGoroutine, fmt.Sprintf("many: %s rows", thousands(rows)), "query",
 			fmt.Sprintf("A query for all of %s users, %s times.", thousands(rows), thousands(repeats)),
 			[]string{usersSchema}, func(s store) error { return addUsers(s, 0, rows) },
 			func(s store) (sample, error) {

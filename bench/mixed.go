@@ -15,7 +15,7 @@ func mixedSuite(full bool) []*workload {
 		b, ops = blog{users: 1000, articles: 20, comments: 10}, 10_000
 	}
 	all := []*workload{
-		suite("populate", "row", fmt.Sprintf("%s users with their articles and comments, 10 users per transaction.", thousands(b.users)),
+		suite(oneGoroutine, "populate", "row", fmt.Sprintf("%s users with their articles and comments, 10 users per transaction.", thousands(b.users)),
 			blogSchema, nil, func(s store) (sample, error) {
 				begin := startWatch()
 				err := b.add(s, 10)
@@ -23,7 +23,7 @@ func mixedSuite(full bool) []*workload {
 			}),
 	}
 	for _, writes := range []int{0, 10, 50, 100} {
-		all = append(all, suite(fmt.Sprintf("mix: %d %% writes", writes), "operation",
+		all = append(all, suite(manyGoroutines, fmt.Sprintf("mix: %d %% writes", writes), "operation",
 			fmt.Sprintf("8 goroutines that read a random article with its comments, or (%d %%) add a comment.", writes),
 			blogSchema, func(s store) error { return b.add(s, 10) },
 			func(s store) (sample, error) {

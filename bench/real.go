@@ -27,13 +27,13 @@ func (b blog) rows() int { return b.users * (1 + b.articles*(1+b.comments)) }
 func realSuite(full bool) []*workload {
 	b := blog{100, 20, 20}
 	return []*workload{
-		suite("real: insert", "row", "100 users, each in one transaction with 20 articles of 20 comments each.",
+		suite(oneGoroutine, "real: insert", "row", "100 users, each in one transaction with 20 articles of 20 comments each.",
 			blogSchema, nil, func(s store) (sample, error) {
 				begin := startWatch()
 				err := b.add(s, 1)
 				return begin.sample(b.rows()), err
 			}),
-		suite("real: query", "row", "For each of the users a query for the articles with their comments.",
+		suite(oneGoroutine, "real: query", "row", "For each of the users a query for the articles with their comments.",
 			blogSchema, func(s store) error { return b.add(s, 1) }, func(s store) (sample, error) {
 				begin := startWatch()
 				rows := 0

@@ -14,13 +14,13 @@ func simpleSuite(full bool) []*workload {
 		rows = 1_000_000
 	}
 	return []*workload{
-		suite("simple: insert", "row", fmt.Sprintf("%s users by one prepared statement in one transaction.", thousands(rows)),
+		suite(oneGoroutine, "simple: insert", "row", fmt.Sprintf("%s users by one prepared statement in one transaction.", thousands(rows)),
 			[]string{usersSchema}, nil, func(s store) (sample, error) {
 				begin := startWatch()
 				err := addUsers(s, 0, rows)
 				return begin.sample(rows), err
 			}),
-		suite("simple: scan", "row", fmt.Sprintf("%s users by one query.", thousands(rows)),
+		suite(oneGoroutine, "simple: scan", "row", fmt.Sprintf("%s users by one query.", thousands(rows)),
 			[]string{usersSchema}, func(s store) error { return addUsers(s, 0, rows) },
 			func(s store) (sample, error) {
 				begin := startWatch()

@@ -99,10 +99,17 @@ func suiteWorkloads(full bool) []*workload {
 	return all
 }
 
+// The families of the suites' workloads.
+const (
+	oneGoroutine   = "suites, one goroutine"
+	largeRows      = "suites, large rows"
+	manyGoroutines = "suites, several goroutines"
+)
+
 // suite makes a workload of the suites: every contender gets schema, then fill
 // outside the clock, then slices of work.
-func suite(name, unit, what string, schema []string, fill func(store) error, work func(store) (sample, error)) *workload {
-	w := &workload{family: "suites", name: name, unit: unit, what: what, baseline: mattn.name, slices: 1}
+func suite(family, name, unit, what string, schema []string, fill func(store) error, work func(store) (sample, error)) *workload {
+	w := &workload{family: family, name: name, unit: unit, what: what, baseline: mattn.name, slices: 1}
 	for _, c := range []contender{coop, coopOff, mattn, mattnSplit, modernc, ncruces, zombiezen} {
 		w.subjects = append(w.subjects, subject{c.name, func(dir string) (*runner, error) {
 			s, err := c.store(dir)
