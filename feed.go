@@ -213,6 +213,10 @@ func (f *feed) pageOn(ctx context.Context, c *conn) ([][]any, error) {
 	return page, f.complete(ctx, c, page)
 }
 
+// endsOfFeed asks for the oldest and the newest number. min and max in one SELECT
+// would read the whole table (https://sqlite.org/optoverview.html#the_min_max_optimization).
+const endsOfFeed = "SELECT (SELECT min(seq) FROM main.coop_changes), (SELECT max(seq) FROM main.coop_changes)"
+
 // complete makes sure that nothing is missing between the reader's place and
 // the page. Only the beginning of the feed is pruned; what somebody has deleted
 // in the middle is gone by intent.
@@ -222,7 +226,7 @@ func (f *feed) complete(ctx context.Context, c *conn, page [][]any) error {
 	if f.after == 0 || len(page) > 0 && number(page[0][0]) == f.after+1 || begun && len(page) == 0 {
 		return nil
 	}
-	ends, err := c.sh.Query("SELECT min(seq), max(seq) FROM main.coop_changes")
+	ends, err := c.sh.Query(endsOfFeed)
 	if err != nil {
 		return c.explain(ctx, err)
 	}

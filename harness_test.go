@@ -77,6 +77,9 @@ func replyTo(err error, values []string) reply {
 
 // playRole is the other process.
 func playRole(role, dsn string) {
+	if role == roleWriters {
+		writeForEver(dsn)
+	}
 	answers := json.NewEncoder(os.Stdout)
 	driverName := map[string]string{roleOwner: "coopsqlite", roleOutsider: "sqlite3"}[role]
 	if driverName == "" {

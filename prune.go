@@ -15,6 +15,9 @@ const pruneStep = 3 * time.Millisecond
 // see [Store.SeqAt].
 func (s *Store) PruneChanges(ctx context.Context, before int64) (deleted int64, err error) {
 	for count := int64(256); ; {
+		if err := ctx.Err(); err != nil {
+			return deleted, err
+		}
 		var n int64
 		var took time.Duration
 		err := s.writeTx(ctx, func(c *conn) error {
@@ -37,14 +40,14 @@ func (s *Store) PruneChanges(ctx context.Context, before int64) (deleted int64, 
 		case took > pruneStep:
 			count = max(count/2, 16)
 		case took < pruneStep/2:
-			count = min(count*2, 1<<14)
+			count = min(count*2, 1<<11)
 		}
 	}
 }
 
 // pruneSome deletes up to count of the oldest changes.
 func (c *conn) pruneSome(before, count int64) (deleted int64, err error) {
-	ends, err := c.sh.Query("SELECT min(seq), max(seq) FROM main.coop_changes")
+	ends, err := c.sh.Query(endsOfFeed)
 	if err != nil {
 		return 0, err
 	}
@@ -69,7 +72,7 @@ func (c *conn) pruneSome(before, count int64) (deleted int64, err error) {
 // not set back.
 func (s *Store) SeqAt(ctx context.Context, t time.Time) (seq int64, err error) {
 	err = s.withConn(ctx, func(c *conn) error {
-		ends, err := c.sh.Query("SELECT min(seq), max(seq) FROM main.coop_changes")
+		ends, err := c.sh.Query(endsOfFeed)
 		if err != nil {
 			return err
 		}
