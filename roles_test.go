@@ -17,6 +17,7 @@ import (
 // sent.
 var roles = map[string]func(dsn string){
 	roleHammer: playHammer,
+	roleWriter: playWriter,
 }
 
 // roleHammer tries to write with plain mattn in a tight loop.

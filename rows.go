@@ -53,7 +53,7 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 			return nil, err
 		}
 	}
-	if err := c.setMetadata(ctx); err != nil {
+	if err := first(c.setMetadata(ctx), c.askFirst(s)); err != nil {
 		c.settle(nil, err)
 		return nil, err
 	}

@@ -42,6 +42,13 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 	c.start(c.watch(ctx))
 	res, err := c.runGuarded(s, stmt, args, alone)
 	c.sh.Unwatch()
+	if err == shim.ErrNamesMoved {
+		c.settle(s, err)
+		if err := c.rejudge(s); err != nil || s.sealed {
+			return nil, first(err, shim.ErrNamesMoved)
+		}
+		return c.run(ctx, s, args)
+	}
 	err = c.explain(ctx, err)
 	c.settle(s, err)
 	return res, err
@@ -85,6 +92,9 @@ func (c *conn) compiled(s *statement, unguarded bool) (*shim.Stmt, error) {
 		}
 		*form = p.Stmt
 	}
+	if *form != nil {
+		(*form).Sealed = s.sealed
+	}
 	return *form, nil
 }
 
@@ -108,6 +118,9 @@ func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValu
 			c.rollback()
 			return nil, err
 		}
+	}
+	if err := c.askFirst(s); err != nil {
+		return nil, err
 	}
 	rowid, changes, err := c.step(s, stmt, args)
 	if err == nil && !wrapped && c.gated && !c.checked && !c.sh.Autocommit() {
@@ -143,6 +156,19 @@ func (c *conn) afterDDL() error {
 	}
 	_, err := c.cover()
 	return err
+}
+
+// askFirst asks the fence on behalf of what no trigger sees and no transaction
+// can be put around: VACUUM, and PRAGMAs such as journal_mode.
+func (c *conn) askFirst(s *statement) error {
+	if s.reads || s.dml || s.transactional() || c.own.mode == modeReader || !c.sh.Autocommit() {
+		return nil
+	}
+	state, err := c.sh.CheckFence()
+	if err != nil || state == shim.NoOwner {
+		return err
+	}
+	return c.admit(state)
 }
 
 // step runs the statement itself.
@@ -189,10 +215,24 @@ func (c *conn) admitStatement(ctx context.Context, s *statement) error {
 	if err := c.own.writable(); err != nil {
 		return err
 	}
-	if s.attached != "" {
-		return c.refuseAttached(s.attached)
+	if s.attached == "" {
+		return nil
 	}
-	return nil
+	if c.refuseAttached(s.attached) == nil {
+		return nil
+	}
+	// It may have been judged while a temporary trigger led there.
+	if err := c.rejudge(s); err != nil {
+		return err
+	}
+	if s.attached == "" {
+		return c.admitStatement(ctx, s)
+	}
+	err := c.refuseAttached(s.attached)
+	if err != nil {
+		c.own.counters.refused.Add(1)
+	}
+	return err
 }
 
 // admitInTx refuses statements of a transaction that has ended without the
@@ -238,8 +278,11 @@ func (c *conn) refuseAttached(schema string) error {
 		}
 	}
 	for _, name := range schemas {
-		if c.sh.SchemaHasOwner(name) {
-			c.own.counters.refused.Add(1)
+		has, err := c.sh.SchemaHasOwner(name)
+		if err != nil {
+			return err
+		}
+		if has {
 			return &fencedError{sentinel: ErrFenced, path: c.own.name(), reason: fmt.Sprintf(
 				"the attached database %q is a store with an owner of its own: write it through a sql.DB that owns it", name)}
 		}

@@ -23,6 +23,21 @@ type statement struct {
 	params  int
 	columns int
 
+	class
+
+	// reader is mattn's statement for a write that returns rows.
+	reader     driver.Stmt
+	readerBusy bool
+
+	// users counts the prepared statements and open rows that hold it; the
+	// cache is not among them.
+	users      int
+	cached     bool
+	prev, next *statement // in the cache's list
+}
+
+// class is what a statement does.
+type class struct {
 	// reads: main and attached databases stay as they are, so the gate is not
 	// needed and the statement may run on mattn's connection.
 	reads    bool
@@ -40,20 +55,11 @@ type statement struct {
 	attaches                             bool   // may attach or detach a database
 	wrap                                 bool   // in autocommit, needs a transaction around it for its fences
 	attached                             string // the attached database it would write
+	sealed                               bool   // must not write one, whatever its names mean by then
 	// alters: it is, or may be, ALTER TABLE of a table of main: altered, or if
 	// that is empty, any.
 	alters  bool
 	altered string
-
-	// reader is mattn's statement for a write that returns rows.
-	reader     driver.Stmt
-	readerBusy bool
-
-	// users counts the prepared statements and open rows that hold it; the
-	// cache is not among them.
-	users      int
-	cached     bool
-	prev, next *statement // in the cache's list
 }
 
 // prepare finds or compiles the first statement of query, and returns what
@@ -83,7 +89,7 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 	if p.Stmt == nil {
 		return nil, rest, nil
 	}
-	s = &statement{text: text, stmt: p.Stmt, params: p.Stmt.Params, columns: p.Stmt.Columns, attached: p.Attached, altered: p.Altered}
+	s = &statement{text: text, stmt: p.Stmt, params: p.Stmt.Params, columns: p.Stmt.Columns, class: class{attached: p.Attached, altered: p.Altered}}
 	if err := c.classify(s, p.Authorized); err != nil {
 		s.finalize()
 		return nil, "", err
@@ -149,10 +155,29 @@ func (c *conn) classify(s *statement, authorized bool) error {
 	s.dml = seen&shim.WriteMain != 0 && seen&(shim.DDL|shim.Pragma|shim.NoWrap) == 0
 	s.ddl = seen&shim.DDL != 0 || unnamed && seen&shim.NoWrap == 0
 	s.alters = seen&shim.Alters != 0 || s.ddl && c.authorizerLost
-	s.wrap = (s.ddl || c.authorizerLost && s.writes) && seen&shim.NoWrap == 0 && !s.transactional()
+	s.wrap = (s.ddl || seen&shim.Header != 0 || c.authorizerLost && s.writes) && seen&shim.NoWrap == 0 && !s.transactional()
 	if s.attached == "" && seen&shim.WriteAttached != 0 {
 		s.attached = anyAttached
 	}
+	// VACUUM writes a database that it attaches itself.
+	s.sealed = s.attached == "" && seen&shim.NoWrap == 0
+	return nil
+}
+
+// rejudge prepares the statement anew: its names may lead elsewhere since it
+// was judged.
+func (c *conn) rejudge(s *statement) error {
+	p, err := c.sh.Prepare(s.text, s.cached, false)
+	if err != nil {
+		return err
+	}
+	fresh := &statement{text: s.text, stmt: p.Stmt, class: class{attached: p.Attached, altered: p.Altered}}
+	if err := c.classify(fresh, p.Authorized); err != nil {
+		fresh.finalize()
+		return err
+	}
+	s.finalizeOwn()
+	s.stmt, s.class = fresh.stmt, fresh.class
 	return nil
 }
 
@@ -201,15 +226,20 @@ func (s *statement) plainRead() bool {
 }
 
 func (s *statement) finalize() {
+	s.finalizeOwn()
+	if s.reader != nil {
+		_ = s.reader.Close()
+		s.reader = nil
+	}
+}
+
+// finalizeOwn leaves mattn's statement, which rows may be using.
+func (s *statement) finalizeOwn() {
 	for _, st := range [...]**shim.Stmt{&s.stmt, &s.inTx} {
 		if *st != nil {
 			(*st).Finalize()
 			*st = nil
 		}
-	}
-	if s.reader != nil {
-		_ = s.reader.Close()
-		s.reader = nil
 	}
 }
 

@@ -154,6 +154,7 @@ static void saw_write(coop_conn *c, const char *schema) {
     c->seen |= COOP_SEEN_WRITE_ATTACHED;
     if (n >= sizeof c->attached || (again && strcmp(c->attached, schema) != 0)) c->attached[0] = 0;
     else memcpy(c->attached, schema, n + 1);
+    if (c->sealed) c->denied = 1;
   }
 }
 
@@ -169,7 +170,35 @@ static int is_fence(const char *trigger) {
   return trigger && strncmp(trigger, "coop_fence_", sizeof "coop_fence_" - 1) == 0;
 }
 
-/* Records what a statement is about to do; it never refuses anything itself.
+/* Schema-wide settings that are kept in the database file's header. */
+static int is_in_header(const char *pragma) {
+  return sqlite3_stricmp(pragma, "user_version") == 0 || sqlite3_stricmp(pragma, "application_id") == 0 ||
+         sqlite3_stricmp(pragma, "schema_version") == 0;
+}
+
+static void saw_pragma(coop_conn *c, const char *name, const char *arg, const char *schema) {
+  int journal = sqlite3_stricmp(name, "journal_mode") == 0;
+  c->seen |= COOP_SEEN_PRAGMA;
+  if (!arg && journal) c->seen |= COOP_SEEN_PRAGMA_READS;
+  if (sqlite3_stricmp(name, "busy_timeout") == 0) {
+    c->seen |= COOP_SEEN_BUSY_TIMEOUT;
+    if (arg) set_busy_limit(c, strtoll(arg, 0, 10));
+  }
+  if (!arg || leaves_no_setting(name)) return;
+  c->seen |= COOP_SEEN_PRAGMA_SET;
+  if (schema && strcmp(schema, "main") != 0 && strcmp(schema, "temp") != 0) {
+    saw_write(c, schema);
+  } else if (is_in_header(name)) {
+    c->seen |= COOP_SEEN_HEADER;
+  } else if (journal && !schema) { /* means every database there is */
+    c->seen |= COOP_SEEN_WRITE_ATTACHED;
+    c->attached[0] = 0;
+  }
+}
+
+/* Records what a statement is about to do. It refuses nothing, but for what a
+** statement that prepares itself again would write to an attached database:
+** when it was judged it did not.
 ** https://sqlite.org/c3ref/c_alter_table.html lists the actions. */
 static int authorize(void *p, int action, const char *a, const char *b, const char *schema, const char *trigger) {
   coop_conn *c = p;
@@ -199,14 +228,13 @@ static int authorize(void *p, int action, const char *a, const char *b, const ch
   case SQLITE_CREATE_TEMP_INDEX:
     c->seen |= COOP_SEEN_TEMP_DDL;
     break;
+  case SQLITE_REINDEX:
+  case SQLITE_ANALYZE:
+    if (schema && strcmp(schema, "main") == 0) c->seen |= COOP_SEEN_DDL;
+    saw_write(c, schema);
+    break;
   case SQLITE_PRAGMA:
-    c->seen |= COOP_SEEN_PRAGMA;
-    if (a && b && !leaves_no_setting(a)) c->seen |= COOP_SEEN_PRAGMA_SET;
-    if (!b && a && sqlite3_stricmp(a, "journal_mode") == 0) c->seen |= COOP_SEEN_PRAGMA_READS;
-    if (a && sqlite3_stricmp(a, "busy_timeout") == 0) {
-      c->seen |= COOP_SEEN_BUSY_TIMEOUT;
-      if (b) set_busy_limit(c, strtoll(b, 0, 10));
-    }
+    if (a) saw_pragma(c, a, b, schema);
     break;
   case SQLITE_ATTACH:
   case SQLITE_DETACH:
@@ -222,7 +250,7 @@ static int authorize(void *p, int action, const char *a, const char *b, const ch
     else c->seen |= COOP_SEEN_COMMIT; /* COMMIT and RELEASE */
     break;
   }
-  return SQLITE_OK;
+  return c->denied ? SQLITE_DENY : SQLITE_OK;
 }
 
 static int create_function(coop_conn *c, const char *name, int argc, void (*f)(sqlite3_context *, int, sqlite3_value **)) {
@@ -320,7 +348,7 @@ int coop_explain(coop_conn *c, const char *sql, int n) {
     } else if (strcmp(op, "Savepoint") == 0) {
       seen |= COOP_SEEN_SAVEPOINT | (p1 == 0 ? COOP_SEEN_BEGIN : p1 == 1 ? COOP_SEEN_COMMIT : COOP_SEEN_ROLLBACK);
     } else if (strcmp(op, "Vacuum") == 0) {
-      seen |= COOP_SEEN_NO_WRAP | (p2 ? COOP_SEEN_VACUUM_INTO : 0);
+      seen |= COOP_SEEN_NO_WRAP | (p2 ? COOP_SEEN_VACUUM_INTO : p1 > 1 ? COOP_SEEN_WRITE_ATTACHED : 0);
     } else if (strcmp(op, "JournalMode") == 0 || strcmp(op, "Checkpoint") == 0) {
       seen |= COOP_SEEN_NO_WRAP;
     } else if (strcmp(op, "OpenRead") == 0 || strcmp(op, "OpenWrite") == 0) {
@@ -353,7 +381,7 @@ static int bind(sqlite3_stmt *s, const coop_arg *a, int n, const char *buf) {
 ** connection's mutex is recursive: taken once here, it costs the calls inside
 ** a tenth of what it would. The connection comes as a number because the Go
 ** runtime inspects every pointer to a structure that holds pointers. */
-int coop_run(uintptr_t conn, sqlite3_stmt *s, int unguarded, coop_arg *args, int n, const char *buf) {
+int coop_run(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, const char *buf) {
   coop_conn *c = (coop_conn *)conn;
   sqlite3_mutex *mutex = sqlite3_db_mutex(c->db);
   int rc, reset;
@@ -361,9 +389,10 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int unguarded, coop_arg *args, int
   coop_changes_new_statement(&c->tracking);
   rc = bind(s, args, n, buf);
   if (rc == SQLITE_OK) {
-    c->unguarded = unguarded; /* a step may compile again */
+    c->unguarded = flags & COOP_RUN_UNGUARDED; /* a step may compile again */
+    c->sealed = flags & COOP_RUN_SEALED;
     rc = sqlite3_step(s);
-    c->unguarded = 0;
+    c->unguarded = c->sealed = 0;
     c->rowid = sqlite3_last_insert_rowid(c->db);
     c->changes = sqlite3_changes(c->db);
     /* A statement that stopped at a row commits here, and can fail to. */
@@ -372,6 +401,10 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int unguarded, coop_arg *args, int
     else if (reset != SQLITE_OK) rc = reset;
   }
   if (n > 0) sqlite3_clear_bindings(s);
+  if (c->denied) {
+    c->denied = 0;
+    rc = COOP_DENIED;
+  }
   coop_state(c);
   sqlite3_mutex_leave(mutex);
   return rc;
@@ -380,13 +413,13 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int unguarded, coop_arg *args, int
 /* Runs one statement as a transaction of its own: BEGIN IMMEDIATE, one question
 ** to the fence, the statement unguarded, COMMIT. When that fails, the caller
 ** reads the error and rolls back what may be open. */
-int coop_run_alone(uintptr_t conn, sqlite3_stmt *s, coop_arg *args, int n, const char *buf) {
+int coop_run_alone(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, const char *buf) {
   coop_conn *c = (coop_conn *)conn;
   sqlite3_mutex *mutex = sqlite3_db_mutex(c->db);
   int rc;
   sqlite3_mutex_enter(mutex);
   rc = coop_begin(c, COOP_STMT_BEGIN_IMMEDIATE, 1);
-  if (rc == SQLITE_OK) rc = coop_run(conn, s, 1, args, n, buf);
+  if (rc == SQLITE_OK) rc = coop_run(conn, s, flags | COOP_RUN_UNGUARDED, args, n, buf);
   if (rc == SQLITE_OK) rc = coop_run_kept(c, COOP_STMT_COMMIT);
   sqlite3_mutex_leave(mutex);
   return rc;
@@ -527,8 +560,20 @@ int coop_pack(coop_conn *c, const char *sql, int n) {
   return rc != SQLITE_OK ? rc : oom;
 }
 
-int coop_schema_has_owner(coop_conn *c, const char *schema) {
-  return sqlite3_table_column_metadata(c->db, schema, "coop_owner", 0, 0, 0, 0, 0, 0) == SQLITE_OK;
+/* Asks the file, not the schema as it was when it was last read. */
+int coop_schema_has_owner(coop_conn *c, const char *schema, int *has) {
+  sqlite3_stmt *s = 0;
+  char *sql = sqlite3_mprintf("SELECT 1 FROM \"%w\".coop_owner LIMIT 0", schema);
+  int rc;
+  if (!sql) return SQLITE_NOMEM;
+  rc = sqlite3_prepare_v3(c->db, sql, -1, 0, &s, 0);
+  sqlite3_free(sql);
+  if (rc == SQLITE_OK) {
+    sqlite3_step(s);
+    rc = sqlite3_finalize(s);
+  }
+  *has = rc == SQLITE_OK;
+  return rc == SQLITE_ERROR ? SQLITE_OK : rc; /* no such table */
 }
 
 const char *coop_error(coop_conn *c) {

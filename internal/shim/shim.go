@@ -89,6 +89,7 @@ const (
 	InSavepoint   Seen = C.COOP_SEEN_SAVEPOINT
 	PragmaReads   Seen = C.COOP_SEEN_PRAGMA_READS
 	Alters        Seen = C.COOP_SEEN_ALTER
+	Header        Seen = C.COOP_SEEN_HEADER
 )
 
 // TxnState is the state of main's transaction: https://sqlite.org/c3ref/txn_state.html
@@ -236,10 +237,14 @@ func (c *Conn) SchemaVersion() (int64, error) {
 func (c *Conn) DeferredViolations() bool { return C.coop_deferred_violations(c.p) != 0 }
 
 // SchemaHasOwner reports whether the attached schema holds a coop_owner.
-func (c *Conn) SchemaHasOwner(schema string) bool {
+func (c *Conn) SchemaHasOwner(schema string) (bool, error) {
 	name := C.CString(schema)
 	defer C.free(unsafe.Pointer(name))
-	return C.coop_schema_has_owner(c.p, name) != 0
+	var has C.int
+	if rc := C.coop_schema_has_owner(c.p, name, &has); rc != C.SQLITE_OK {
+		return false, c.lastError(rc)
+	}
+	return has != 0, nil
 }
 
 // NewStatement tells the tracking of changes that another statement begins,

@@ -36,7 +36,8 @@ enum {
   COOP_SEEN_TABLES = 1 << 14,    /* reads or writes the b-tree of a table */
   COOP_SEEN_SAVEPOINT = 1 << 15,
   COOP_SEEN_PRAGMA_READS = 1 << 16, /* not readonly to SQLite, yet only a question */
-  COOP_SEEN_ALTER = 1 << 17      /* ALTER TABLE in main */
+  COOP_SEEN_ALTER = 1 << 17,     /* ALTER TABLE in main */
+  COOP_SEEN_HEADER = 1 << 18     /* a PRAGMA that writes main's header */
 };
 
 /* The statements the shim keeps prepared on each connection. */
@@ -54,10 +55,16 @@ enum {
   COOP_STMT_COUNT
 };
 
-/* Results of coop_begin beyond SQLite's own. */
+/* Results beyond SQLite's own, the first three of coop_begin. */
 #define COOP_FENCED (-1)
 #define COOP_SUPERSEDED (-2)
 #define COOP_NO_OWNER (-3)
+#define COOP_DENIED (-4)
+
+/* How a statement runs, should it have to be compiled again: as unguarded as it
+** is, and without a write to an attached database, which it had not. */
+#define COOP_RUN_UNGUARDED 1
+#define COOP_RUN_SEALED 2
 
 /* One connection. Go reads and writes the fields marked so directly. */
 typedef struct coop_conn {
@@ -78,6 +85,8 @@ typedef struct coop_conn {
   int32_t unguarded;
   uint64_t authorized; /* Go: calls of the authorizer so far */
   uint32_t seen;       /* Go: what it saw since the last prepare */
+  int32_t sealed;      /* attached databases may not be written now, */
+  int32_t denied;      /* and that was tried */
   char attached[128];  /* Go: the attached schema that would be written; empty: several, or a long name */
 
   char altered[256];   /* Go: the table of main that would be altered; empty: a long name */
@@ -130,8 +139,8 @@ int coop_set_metadata(coop_conn *, const char *, int);
 
 int coop_prepare(coop_conn *, const char *sql, int n, int persistent, int unguarded, coop_stmt_info *);
 int coop_explain(coop_conn *, const char *sql, int n);
-int coop_run(uintptr_t conn, sqlite3_stmt *, int unguarded, coop_arg *, int n, const char *buf);
-int coop_run_alone(uintptr_t conn, sqlite3_stmt *, coop_arg *, int n, const char *buf);
+int coop_run(uintptr_t conn, sqlite3_stmt *, int flags, coop_arg *, int n, const char *buf);
+int coop_run_alone(uintptr_t conn, sqlite3_stmt *, int flags, coop_arg *, int n, const char *buf);
 int coop_exec(coop_conn *, const char *sql, int n);
 int coop_param_index(sqlite3_stmt *, const char *name);
 int coop_finalize(sqlite3_stmt *);
@@ -144,7 +153,7 @@ void coop_state(coop_conn *);
 int coop_txn_state(coop_conn *);
 int coop_deferred_violations(coop_conn *);
 int coop_pack(coop_conn *, const char *sql, int n);
-int coop_schema_has_owner(coop_conn *, const char *schema);
+int coop_schema_has_owner(coop_conn *, const char *schema, int *has);
 const char *coop_error(coop_conn *);
 
 #endif

@@ -11,6 +11,7 @@ typedef struct sqlite3_value sqlite3_value;
 typedef struct sqlite3_mutex sqlite3_mutex;
 
 #define SQLITE_OK 0
+#define SQLITE_DENY 1 /* of an authorizer */
 #define SQLITE_ERROR 1
 #define SQLITE_BUSY 5
 #define SQLITE_NOMEM 7
@@ -54,6 +55,8 @@ typedef struct sqlite3_mutex sqlite3_mutex;
 #define SQLITE_ATTACH 24
 #define SQLITE_DETACH 25
 #define SQLITE_ALTER_TABLE 26
+#define SQLITE_REINDEX 27
+#define SQLITE_ANALYZE 28
 #define SQLITE_CREATE_VTABLE 29
 #define SQLITE_DROP_VTABLE 30
 #define SQLITE_SAVEPOINT 32
@@ -90,6 +93,8 @@ extern void sqlite3_progress_handler(sqlite3 *, int, int (*)(void *), void *);
 extern int sqlite3_set_authorizer(sqlite3 *,
     int (*)(void *, int, const char *, const char *, const char *, const char *), void *);
 
+extern char *sqlite3_mprintf(const char *, ...);
+extern void sqlite3_free(void *);
 extern int sqlite3_prepare_v3(sqlite3 *, const char *, int, unsigned int, sqlite3_stmt **, const char **);
 extern int sqlite3_step(sqlite3_stmt *);
 extern int sqlite3_reset(sqlite3_stmt *);

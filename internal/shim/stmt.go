@@ -6,6 +6,7 @@ import "C"
 
 import (
 	"database/sql/driver"
+	"errors"
 	"fmt"
 	"math"
 	"runtime"
@@ -26,6 +27,9 @@ type Stmt struct {
 	// Unguarded: compiled without the bodies of the fences. Run it only in a
 	// transaction in which [Conn.Begin] or [Conn.CheckFence] has said Fenced.
 	Unguarded bool
+	// Sealed statements may not write an attached database, whatever their
+	// names mean once the schema has changed: see [ErrNamesMoved].
+	Sealed bool
 
 	names map[string][3]int
 }
@@ -117,6 +121,10 @@ type Args struct {
 	pinned bool
 }
 
+// ErrNamesMoved says that the statement would now write an attached database
+// and did not when it was prepared. Nothing was run.
+var ErrNamesMoved = errors.New("the statement's names lead to an attached database now")
+
 // Run binds args and runs s to the end of its changes. The values in args
 // that SQLite sees do not outlive the call.
 func (c *Conn) Run(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes int64, err error) {
@@ -125,7 +133,10 @@ func (c *Conn) Run(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes i
 		return 0, 0, err
 	}
 	first, buf := a.pointers()
-	rc := C.coop_run(c.number(), s.p, flag(s.Unguarded), first, C.int(len(a.args)), buf)
+	rc := C.coop_run(c.number(), s.p, s.flags(), first, C.int(len(a.args)), buf)
+	if rc == C.COOP_DENIED {
+		return 0, 0, ErrNamesMoved
+	}
 	if rc != C.SQLITE_OK {
 		return 0, 0, c.lastError(rc)
 	}
@@ -141,9 +152,11 @@ func (c *Conn) RunAlone(s *Stmt, a *Args, args []driver.NamedValue) (rowid, chan
 		return 0, 0, 0, err
 	}
 	first, buf := a.pointers()
-	rc := C.coop_run_alone(c.number(), s.p, first, C.int(len(a.args)), buf)
+	rc := C.coop_run_alone(c.number(), s.p, s.flags(), first, C.int(len(a.args)), buf)
 	if rc != C.SQLITE_OK {
-		state, err = c.fenceState(rc)
+		if state, err = c.fenceState(rc); rc == C.COOP_DENIED {
+			err = ErrNamesMoved
+		}
 		// What ABORT undoes is undone already.
 		if !c.Autocommit() && (rc&0xff != C.SQLITE_CONSTRAINT || c.Control(Commit) != nil) {
 			_ = c.Control(Rollback) // nothing can be done about its failing
@@ -151,6 +164,17 @@ func (c *Conn) RunAlone(s *Stmt, a *Args, args []driver.NamedValue) (rowid, chan
 		return 0, 0, state, err
 	}
 	return int64(c.p.rowid), int64(c.p.changes), Fenced, nil
+}
+
+func (s *Stmt) flags() C.int {
+	flags := C.int(0)
+	if s.Unguarded {
+		flags |= C.COOP_RUN_UNGUARDED
+	}
+	if s.Sealed {
+		flags |= C.COOP_RUN_SEALED
+	}
+	return flags
 }
 
 // number is the connection as C takes it where every nanosecond counts.
