@@ -456,6 +456,31 @@ func TestSchemaEmptiedThroughWritableSchema(t *testing.T) {
 	require.Equal(t, "1", value(t, db, "SELECT epoch FROM coop_owner"))
 }
 
+// Test suites and migrators empty every table there is.
+func TestEmptyingEveryTableLeavesTheOwnerItsStore(t *testing.T) {
+	path := newPath(t)
+	db := open(t, path)
+	mustExec(t, db, family...)
+	empty := func(run func(statement string)) {
+		for _, table := range values(t, db, "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name") {
+			run("DELETE FROM " + quote(table))
+		}
+	}
+	empty(func(s string) { mustExec(t, db, s) })
+	mustExec(t, db, "INSERT INTO parent VALUES (1, 'a')")
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	empty(func(s string) { mustExec(t, tx, s) })
+	mustExec(t, tx, "INSERT INTO parent VALUES (2, 'b')")
+	require.NoError(t, tx.Commit())
+	mustExec(t, db, "INSERT INTO parent VALUES (3, 'c')")
+	require.Equal(t, []string{"2", "3"}, values(t, db, "SELECT id FROM parent"))
+	requireCovered(t, path)
+	require.Equal(t, "1", value(t, db, "SELECT epoch FROM coop_owner"))
+	require.NoError(t, db.Close())
+	require.EqualValues(t, 2, storeOf(t, open(t, path)).Epoch())
+}
+
 func TestVacuumAndPragmasKeepTheFences(t *testing.T) {
 	path := newPath(t)
 	db := open(t, path+"?_coop_watch=0")

@@ -216,7 +216,7 @@ func (c *conn) admit(state shim.FenceState) error {
 		return nil
 	case state == shim.NoOwner:
 		// A migrator dropped everything, or an outsider did.
-		if _, err = c.cover(); err == nil {
+		if err = c.restoreOwner(); err == nil {
 			return nil
 		}
 	case state == shim.Superseded && o.mode == modeShared && !c.cov.persisted.Load():
@@ -235,6 +235,17 @@ func (c *conn) admit(state shim.FenceState) error {
 	}
 	c.rollback()
 	return err
+}
+
+// restoreOwner puts coop_owner back, or its row: some tools empty every table.
+func (c *conn) restoreOwner() error {
+	if _, err := c.cover(); err != nil || !c.pendingOwner {
+		return err
+	}
+	if state, err := c.sh.CheckFence(); err != nil || state != shim.NoOwner {
+		return err
+	}
+	return c.own.write(c.sh)
 }
 
 // supersededBy names the newer owner.

@@ -2,6 +2,7 @@ package coopsqlite_test
 
 import (
 	"bufio"
+	"context"
 	"database/sql"
 	"encoding/json"
 	"fmt"
@@ -16,8 +17,31 @@ import (
 // roles are what other processes do that run more than the statements they are
 // sent.
 var roles = map[string]func(dsn string){
-	roleHammer: playHammer,
-	roleWriter: playWriter,
+	roleHammer:  playHammer,
+	roleWriter:  playWriter,
+	roleSession: playSession,
+}
+
+// roleSession is an owner that runs what it is sent on one connection, as it
+// comes: transactions may span several texts.
+const roleSession = "session"
+
+func playSession(dsn string) {
+	answers := json.NewEncoder(os.Stdout)
+	db, err := sql.Open("coopsqlite", dsn)
+	answers.Encode(replyTo(err, nil))
+	if err != nil {
+		return
+	}
+	defer db.Close()
+	conn, err := db.Conn(context.Background())
+	for lines := bufio.NewScanner(os.Stdin); err == nil && lines.Scan(); {
+		var statement string
+		if err = json.Unmarshal(lines.Bytes(), &statement); err == nil {
+			_, failed := conn.ExecContext(context.Background(), statement)
+			answers.Encode(replyTo(failed, nil))
+		}
+	}
 }
 
 // roleHammer tries to write with plain mattn in a tight loop.

@@ -158,10 +158,12 @@ func (c *conn) afterDDL() error {
 	return err
 }
 
-// askFirst asks the fence on behalf of what no trigger sees and no transaction
-// can be put around: VACUUM, and PRAGMAs such as journal_mode.
+// askFirst asks the fence before a statement that no trigger guards and no
+// transaction can be put around: VACUUM, and PRAGMAs such as journal_mode. It
+// does so too before the first write of a transaction that was not begun by us
+// with BEGIN IMMEDIATE: that write may drop coop_owner, and with it the answer.
 func (c *conn) askFirst(s *statement) error {
-	if s.reads || s.dml || s.transactional() || c.own.mode == modeReader || !c.sh.Autocommit() {
+	if s.reads || s.transactional() || c.checked || c.own.mode == modeReader || s.dml && c.sh.Autocommit() {
 		return nil
 	}
 	state, err := c.sh.CheckFence()
