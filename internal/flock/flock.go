@@ -1,3 +1,5 @@
+//go:build linux || darwin || freebsd || netbsd || openbsd || dragonfly
+
 // Package flock holds the advisory lock on a store's sidecar file
 // (flock(2): one lock per open file description, dropped by the kernel when
 // the process ends).

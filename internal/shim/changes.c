@@ -1,3 +1,5 @@
+//go:build !windows
+
 #define _POSIX_C_SOURCE 200809L
 #include "shim.h"
 

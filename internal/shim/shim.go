@@ -1,3 +1,5 @@
+//go:build !windows
+
 // Package shim is coopsqlite's own door to SQLite, beside mattn/go-sqlite3: the
 // private functions of the fence, a busy and a progress handler that obey one
 // statement's cancellation, the authorizer that records what a statement does,
