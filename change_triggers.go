@@ -30,11 +30,10 @@ const changePrefix = "coop_change_"
 var keepNewest = changeTrigger(changesTable, "newest", "BEFORE DELETE", "",
 	"SELECT RAISE(IGNORE) WHERE OLD.seq = (SELECT max(seq) FROM coop_changes);")
 
-// circumstances begin each row of coop_changes. coop_context comes first: its
-// name is in the error of whoever has the permit's function and not this one.
+// circumstances begin each row of coop_changes.
 const (
 	changeColumns = "INSERT INTO coop_changes(actor,metadata,time,epoch,tx,tbl,op,key,old,new)"
-	circumstances = "coop_context('actor'),coop_change('metadata'),coop_change('time'),coop_change('epoch'),coop_change('tx'),"
+	circumstances = "CASE WHEN 1 THEN coop_context('actor') ELSE coop_write_permit() END,coop_change('metadata'),coop_change('time'),coop_change('epoch'),coop_change('tx'),"
 )
 
 // changeTriggers are those that record what happens to a table, in the order in
@@ -69,11 +68,17 @@ func changeTriggers(table string, s *shape) []trigger {
 		changeTrigger(table, "update_collision", "BEFORE UPDATE"+t.ofKeys(), whenPermitted, t.collisions(" AND NOT ("+t.sameRow("r", "OLD")+")")))
 }
 
-// SQLite may compile these triggers before the fence. So they first name the
-// functions that the fence would have named in the error that others get.
+// SQLite may compile these triggers before the fence, and the error that others
+// get must name the function that the fence would have named: coop_write_permit
+// to those who have neither, coop_context to those who have that one. Of the
+// missing functions that follow each other in one expression SQLite names the
+// last, and it goes no further. So these two, in this order, end the condition
+// of each trigger that has one, and begin each row of coop_changes. They decide
+// nothing: for the owner they are true.
 const (
-	whenPermitted = " WHEN coop_write_permit() OR coop_context('fence')"
-	whenKept      = " WHEN coop_context('fence') AND coop_kept()"
+	ifPermitted   = "coop_context('fence') AND coop_write_permit()"
+	whenPermitted = " WHEN " + ifPermitted
+	whenKept      = " WHEN coop_kept() AND " + ifPermitted
 )
 
 func changeTrigger(table, suffix, event, when, body string) trigger {
@@ -101,10 +106,11 @@ func (t tracked) append(op, key, old, new string) string {
 
 // update appends an update, unless it changed nothing.
 func (t tracked) update() trigger {
-	when := " WHEN coop_differ(" + t.rowOf("OLD") + "," + t.rowOf("NEW") + ")"
+	when := " WHEN "
 	if t.byRowid() {
-		when += " AND " + t.sameRow("OLD", "NEW")
+		when += t.sameRow("OLD", "NEW") + " AND "
 	}
+	when += "coop_differ(" + t.rowOf("OLD") + "," + t.rowOf("NEW") + ") AND " + ifPermitted
 	return changeTrigger(t.table, "update", "AFTER UPDATE", when,
 		t.append("update", t.keyOf("OLD", false), "coop_differ('old')", "coop_differ('new')"))
 }
