@@ -28,7 +28,7 @@ type conn struct {
 
 	token  *token        // of the context used last
 	tokens []*shim.Token // to be used again
-	meta   *metadata     // what coop_context answers now
+	meta   metaSource    // what coop_context answers from now
 	txMeta *metadata     // of the context that began the transaction
 
 	tx         *tx // begun by BeginTx, until it ends
@@ -386,27 +386,4 @@ func (c *conn) leave() {
 	}
 	c.gated = false
 	c.gate.release()
-}
-
-// setMetadata makes coop_context answer for ctx.
-func (c *conn) setMetadata(ctx context.Context) error {
-	m := metadataOf(ctx)
-	if m == nil {
-		m = c.txMeta
-	}
-	if m == nil {
-		m = c.connector.actor
-	}
-	if m == c.meta {
-		return nil
-	}
-	var encoded []byte
-	if m != nil {
-		encoded = m.encoded
-	}
-	if err := c.sh.SetMetadata(encoded); err != nil {
-		return err
-	}
-	c.meta = m
-	return nil
 }

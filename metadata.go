@@ -23,9 +23,9 @@ type pair struct{ key, value string }
 // that the last key has the empty value. The key "fence" is reserved and
 // ignored.
 //
-// A statement uses the metadata of its own context; if that has none, that of
-// the context its transaction was begun with; if there is none either, the
-// actor named by _coop_actor. Nothing of it is seen by the next user of the
+// A key that a statement's own context does not have is looked for in the
+// context that its transaction was begun with; the actor, if neither has one,
+// is what _coop_actor says. Nothing of it is seen by the next user of the
 // connection.
 func WithMetadata(ctx context.Context, key, value string, more ...string) context.Context {
 	var pairs []pair
@@ -68,6 +68,49 @@ func newMetadata(pairs []pair) *metadata {
 		m.encoded = shim.EncodePair(m.encoded, p.key, p.value)
 	}
 	return m
+}
+
+// metaSource is where coop_context looks: first in the metadata of the
+// statement's context, then in the transaction's, then in the DSN's.
+type metaSource struct{ statement, tx, dsn *metadata }
+
+// encoded is all of it as one, in the form that the shim takes.
+func (s metaSource) encoded() []byte {
+	var all *metadata
+	for _, m := range []*metadata{s.dsn, s.tx, s.statement} {
+		switch {
+		case m == nil:
+		case all == nil:
+			all = m
+		default:
+			pairs := slices.Clone(all.pairs)
+			for _, p := range m.pairs {
+				pairs = setPair(pairs, p.key, p.value)
+			}
+			all = newMetadata(pairs)
+		}
+	}
+	if all == nil {
+		return nil
+	}
+	return all.encoded
+}
+
+// setMetadata makes coop_context answer for ctx. It costs nothing while the
+// contexts carry the same metadata as before.
+func (c *conn) setMetadata(ctx context.Context) error {
+	source := metaSource{metadataOf(ctx), c.txMeta, c.connector.actor}
+	if source.statement == nil || source.statement == source.tx {
+		source.statement, source.tx = source.tx, nil
+	}
+	if source == c.meta {
+		return nil
+	}
+	if err := c.sh.SetMetadata(source.encoded()); err != nil {
+		return err
+	}
+	c.meta = source
+	return nil
 }
 
 func metadataOf(ctx context.Context) *metadata {
