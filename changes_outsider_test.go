@@ -1,6 +1,7 @@
 package coopsqlite_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -39,5 +40,53 @@ func TestOutsidersOfATrackedStoreAreRefusedInTheFencesWords(t *testing.T) {
 			}
 			p.stop()
 		}
+	}
+}
+
+// writesToTracked are one statement for each trigger that may be met first.
+var writesToTracked = []string{
+	"INSERT INTO t VALUES (2, 'outside')",
+	"INSERT INTO t VALUES (1, 'outside') ON CONFLICT DO NOTHING",
+	"REPLACE INTO t VALUES (1, 'outside')",
+	"UPDATE t SET b = 'outside'",
+	"UPDATE t SET a = 9",
+	"DELETE FROM t",
+	"INSERT INTO u VALUES ('outside')",
+	"UPDATE u SET b = 'outside'",
+	"DELETE FROM u",
+	"INSERT INTO coop_changes(tbl) VALUES ('t')",
+	"UPDATE coop_changes SET actor = 'outside'",
+	"DELETE FROM coop_changes",
+}
+
+func TestATrackedTableRefusesOutsidersInTheUsualWords(t *testing.T) {
+	for _, who := range outsiders {
+		t.Run(who.name, func(t *testing.T) {
+			db := openTracked(t, "", "CREATE TABLE t(a INTEGER PRIMARY KEY, b)", "CREATE TABLE u(b)", "INSERT INTO t VALUES(1,'x')", "INSERT INTO u VALUES('x')")
+			try := who.start(t, storeOf(t, db).Path())
+			for _, statement := range writesToTracked {
+				require.Contains(t, try(statement), noPermit, statement)
+			}
+			require.Len(t, feedOf(t, db, 0), 2)
+			require.Equal(t, []string{"1", "x"}, values(t, db, "SELECT * FROM t"))
+		})
+	}
+}
+
+func TestAForgedPermitWithoutTheContextWritesNothing(t *testing.T) {
+	for name, parameters := range map[string]string{"fence and feed": "", "feed alone": "&_coop_epoch=off"} {
+		t.Run(name, func(t *testing.T) {
+			db := openTracked(t, parameters, "CREATE TABLE t(a INTEGER PRIMARY KEY, b)", "CREATE TABLE u(b)", "INSERT INTO t VALUES(1,'x')", "INSERT INTO u VALUES('x')")
+			forger := startPython(t, "forger", storeOf(t, db).Path())
+			require.Empty(t, forger.opened.Err)
+			for _, statement := range writesToTracked {
+				if parameters != "" && strings.Contains(statement, "coop_changes") {
+					continue // coop_changes has the first arm alone then
+				}
+				require.Equal(t, noContext, forger.try(statement), statement)
+			}
+			require.Len(t, feedOf(t, db, 0), 2)
+			require.Equal(t, []string{"1", "x"}, values(t, db, "SELECT * FROM t"))
+		})
 	}
 }

@@ -1,6 +1,6 @@
 """A Coop owner, or an outsider, in Python's standard library alone.
 
-    coop.py owner|outsider STORE
+    coop.py owner|outsider|forger STORE
 
 Reads one JSON string of SQL a line and answers one JSON object a line. Beside
 SQL, an owner knows "fence TABLE" and "close and SQL".
@@ -50,6 +50,14 @@ class Outsider:
         return self.connection.execute(statement).fetchall()
 
 
+class Forger(Outsider):
+    """A script whose author has read of the permit, and of nothing else."""
+
+    def __init__(self, store):
+        super().__init__(store)
+        self.connection.create_function("coop_write_permit", 0, lambda: 1)
+
+
 def answer(**what):
     print(json.dumps(what), flush=True)
 
@@ -67,7 +75,7 @@ def attempt(action):
 
 def main():
     role, store = sys.argv[1:]
-    side = attempt(lambda: {"owner": Owner, "outsider": Outsider}[role](store))
+    side = attempt(lambda: {"owner": Owner, "outsider": Outsider, "forger": Forger}[role](store))
     if side is None:
         return
     for line in sys.stdin:
