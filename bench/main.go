@@ -113,6 +113,7 @@ func workloads(full bool) []*workload {
 		handoverWorkloads(),
 		scaleWorkloads(),
 		leaseWorkloads(),
+		leasePostgresWorkloads(),
 		suiteWorkloads(full),
 	} {
 		all = append(all, family...)

@@ -321,17 +321,22 @@ func TestStoreIsNotWaitedForBeyondOpTimeout(t *testing.T) {
 }
 
 func TestManyManagersCreateTheTablesAtOnce(t *testing.T) {
-	dsn := pgtest.Database(t)
-	var all sync.WaitGroup
-	for range 8 {
-		db := openPostgres(t, dsn)
-		all.Go(func() {
-			if _, err := leases.New(db, &leases.Options{Dialect: leases.Postgres}); err != nil {
-				t.Error(err)
-			}
-		})
+	for range 5 {
+		dsn := pgtest.Database(t)
+		var all sync.WaitGroup
+		start := make(chan struct{})
+		for range 16 {
+			db := openPostgres(t, dsn) // connected, so that they start together
+			all.Go(func() {
+				<-start
+				if _, err := leases.New(db, &leases.Options{Dialect: leases.Postgres}); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		close(start)
+		all.Wait()
 	}
-	all.Wait()
 }
 
 func TestTableMayLieInAnotherSchema(t *testing.T) {

@@ -49,6 +49,12 @@ func DSN(dir, database string) string {
 	return fmt.Sprintf("host=%s port=5432 user=postgres dbname=%s sslmode=disable", dir, database)
 }
 
+// Available is nil if Start finds PostgreSQL on this machine.
+func Available() error {
+	_, err := binaries()
+	return err
+}
+
 // binaries is the newest directory with PostgreSQL's server binaries. Debian
 // keeps them off the PATH.
 func binaries() (string, error) {
@@ -126,7 +132,7 @@ func Start() (_ *Server, err error) {
 		return nil, fmt.Errorf("initdb: %w\n%s", err, out)
 	}
 	// Durability is on, as a user has it: its cost is part of what is tested.
-	s.cmd = command(as, dir, "/bin/sh", "-c", babysit, "sh", filepath.Join(bin, "postgres"), "-D", data,
+	s.cmd = command(as, dir, "/bin/sh", "-c", babysit, "sh", dir, filepath.Join(bin, "postgres"), "-D", data,
 		"-c", "listen_addresses=", "-c", "unix_socket_directories="+dir, "-c", "port=5432",
 		"-c", "max_connections=300", "-c", "shared_buffers=64MB", "-c", "log_min_messages=fatal")
 	log, err := os.Create(filepath.Join(dir, "log"))
