@@ -31,12 +31,17 @@ type Server struct {
 }
 
 // babysit runs a server for as long as somebody holds the other end of its
-// standard input, so that a test binary which is killed leaves none behind.
+// standard input, then removes its files, so that a program which is killed
+// leaves nothing behind. Its first argument is the server's directory.
 const babysit = `exec 3<&0
+dir=$1
+shift
 "$@" </dev/null 3<&- &
 server=$!
 (cat <&3 >/dev/null; kill -QUIT $server) &
-wait $server`
+wait $server
+cd /
+rm -rf "$dir"`
 
 // Socket is the path of the server's unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
