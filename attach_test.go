@@ -207,3 +207,39 @@ func TestPreparedNameThatMovesToAnAttachedStoreIsRefused(t *testing.T) {
 	}
 	require.Equal(t, "CREATE TABLE t (a)", value(t, openPlain(t, path), "SELECT group_concat(sql) FROM sqlite_schema WHERE type IN ('table', 'index') AND name LIKE 't%'"))
 }
+
+// In a transaction the driver's statements do not ask the fence for every row;
+// they must not take that along into another store.
+func TestNameThatMovesToAnAttachedStoreInATransactionIsRefused(t *testing.T) {
+	for name, move := range map[string][]string{
+		"the table is renamed":          {"ALTER TABLE main.t RENAME TO away"},
+		"the table is dropped":          {"DROP TABLE main.t"},
+		"a temporary trigger is made":   {"CREATE TEMP TRIGGER x AFTER INSERT ON main.t BEGIN INSERT INTO other VALUES (new.a); END"},
+		"a temporary view takes a name": {"CREATE TEMP VIEW t AS SELECT 1 AS a", "CREATE TEMP TRIGGER x INSTEAD OF INSERT ON temp.t BEGIN INSERT INTO other VALUES (new.a); END"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := newPath(t)
+			b := open(t, path)
+			mustExec(t, b, "CREATE TABLE t (a)", "CREATE TABLE other (a)")
+			db := attach(t, path)
+			mustExec(t, db, "CREATE TABLE main.t (a)")
+			tx, err := db.Begin()
+			require.NoError(t, err)
+			defer tx.Rollback()
+			insert, err := tx.Prepare("INSERT INTO t VALUES (?)")
+			require.NoError(t, err)
+			for i := range 3 {
+				_, err = insert.Exec(i)
+				require.NoError(t, err)
+				mustExec(t, tx, "INSERT INTO t VALUES (9)")
+			}
+			mustExec(t, tx, move...)
+			_, err = insert.Exec(7)
+			require.ErrorIs(t, err, coopsqlite.ErrFenced)
+			_, err = tx.Exec("INSERT INTO t VALUES (9)")
+			require.ErrorIs(t, err, coopsqlite.ErrFenced)
+			require.NoError(t, tx.Commit())
+			require.Equal(t, "0", value(t, b, "SELECT (SELECT count(*) FROM t) + (SELECT count(*) FROM other)"))
+		})
+	}
+}

@@ -45,6 +45,7 @@ type conn struct {
 	pending        bool
 	pendingVersion int64
 	pendingOwner   bool
+	repairs        int             // statements that completing the fences has taken
 	lifted         map[string]bool // tables whose fences Bulk has taken away
 
 	inSession bool    // a transaction of Write or Bulk is open

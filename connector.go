@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"sync"
 	"time"
 
@@ -112,6 +113,7 @@ func (c *Connector) takeOver(ctx context.Context) (*conn, error) {
 	}
 	if !c.own.taken {
 		c.own.taken = true
+		c.own.file, _ = os.Stat(c.own.path)
 		if err := c.own.announce(); err != nil {
 			return nil, errors.Join(err, first.destroy())
 		}
@@ -221,8 +223,15 @@ func (c *Connector) Close() error {
 func (c *Connector) open(ctx context.Context) (*conn, error) {
 	start := time.Now()
 	for {
+		// SQLite would make a new file where the store was removed.
+		if err := c.own.lookAtFile(); err != nil {
+			return nil, err
+		}
 		dc, hooked, err := c.tryOpen(ctx)
 		if err == nil {
+			if err := c.own.lookAtFile(); err != nil {
+				return nil, first(err, dc.destroy())
+			}
 			c.own.counters.opened.Add(1)
 			return dc, nil
 		}

@@ -113,8 +113,7 @@ func (c *conn) claim() error {
 			return err
 		}
 	}
-	_, err = c.complete(s)
-	return err
+	return c.complete(s)
 }
 
 // succeed counts the epoch of the owner before up, and makes its coop_owner
@@ -239,7 +238,7 @@ func (c *conn) admit(state shim.FenceState) error {
 
 // restoreOwner puts coop_owner back, or its row: some tools empty every table.
 func (c *conn) restoreOwner() error {
-	if _, err := c.cover(); err != nil || !c.pendingOwner {
+	if err := c.cover(); err != nil || !c.pendingOwner {
 		return err
 	}
 	if state, err := c.sh.CheckFence(); err != nil || state != shim.NoOwner {
@@ -260,27 +259,27 @@ func (c *conn) supersededBy() string {
 // cover completes the fences in the open transaction: every tracked table gets
 // its three triggers, whatever DDL has run, and coop_owner is there again if
 // it was dropped. It remembers the schema version to be recorded once the
-// transaction has committed, and returns how many statements were needed.
-func (c *conn) cover() (repaired int, err error) {
+// transaction has committed, and counts the statements it took in c.repairs.
+func (c *conn) cover() error {
 	s, err := readSchema(c.sh, c.cfg)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	return c.complete(s)
 }
 
 // complete does cover's work on a schema that has just been read.
-func (c *conn) complete(s *schema) (repaired int, err error) {
+func (c *conn) complete(s *schema) error {
 	fencing := c.cfg.fence && !c.own.unfenced.Load()
 	if !s.owner && fencing {
 		if len(s.tables) == 0 {
-			return 0, c.covered() // still empty
+			return c.covered() // still empty
 		}
 		if err := c.sh.Exec(ownerSQL); err != nil {
-			return 0, err
+			return err
 		}
 		if err := c.own.write(c.sh); err != nil {
-			return 0, err
+			return err
 		}
 		s.owner = true
 		s.tables = append(s.tables, &table{name: ownerTable, tracked: true})
@@ -289,7 +288,7 @@ func (c *conn) complete(s *schema) (repaired int, err error) {
 		c.pendingOwner = true
 	}
 	if err := c.addChanges(s); err != nil {
-		return 0, err
+		return err
 	}
 	var statements []string
 	if fencing {
@@ -300,11 +299,11 @@ func (c *conn) complete(s *schema) (repaired int, err error) {
 	}
 	for _, statement := range statements {
 		if err := c.sh.Exec(statement); err != nil {
-			return repaired, shim.Annotate(err, func(message string) string { return "completing the fences: " + message })
+			return shim.Annotate(err, func(message string) string { return "completing the fences: " + message })
 		}
-		repaired++
+		c.repairs++
 	}
-	return repaired, c.covered()
+	return c.covered()
 }
 
 func (c *conn) covered() error {

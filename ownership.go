@@ -39,6 +39,7 @@ type ownership struct {
 	holder   Holder
 	created  bool        // the store's file was not there before
 	lock     *flock.File // nil for readers and in memory
+	file     os.FileInfo // of the store as it was taken over; nil where there is no lock
 	shim     *shim.Store // nil for readers
 	gate     gate
 	coverage coverState

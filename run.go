@@ -154,8 +154,7 @@ func (c *conn) afterDDL() error {
 			return err
 		}
 	}
-	_, err := c.cover()
-	return err
+	return c.cover()
 }
 
 // askFirst asks the fence before a statement that no trigger guards and no
@@ -381,8 +380,7 @@ func (c *conn) beforeCommit() error {
 	if err != nil || version == c.cov.version.Load() || c.pending && version == c.pendingVersion {
 		return err
 	}
-	_, err = c.cover()
-	return err
+	return c.cover()
 }
 
 // commit ends a transaction of ours. On error it is still open.

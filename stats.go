@@ -21,6 +21,7 @@ type Stats struct {
 	Parked       int64 // physical connections kept open for the next to come, now
 	Repairs      int64 // times the watcher restored fences that an outsider's DDL had removed or left out
 	Waiting      int64 // writers waiting at the gate, now
+	Lost         bool  // this ownership writes no more, although it was not closed: [Store.Status] says why
 	GateWaits    Waits
 }
 

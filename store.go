@@ -59,6 +59,7 @@ func (s *Store) Stats() Stats {
 	st := s.own.counters.snapshot()
 	st.Waiting = s.own.gate.waiting()
 	st.GateWaits = s.own.gate.waits.snapshot()
+	st.Lost = s.own.lost.Load() != nil
 	s.connector.mu.Lock()
 	st.Parked = int64(len(s.connector.parked))
 	s.connector.mu.Unlock()

@@ -115,7 +115,7 @@ func (c *conn) runAltering(s *statement, stmt *shim.Stmt, args []driver.NamedVal
 		rowid, changes, err = c.sh.Run(stmt, &c.args, args)
 	}
 	if err == nil {
-		_, err = c.cover()
+		err = c.cover()
 	}
 	if c.sh.Autocommit() {
 		return rowid, changes, err // SQLite has rolled everything back

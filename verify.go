@@ -142,8 +142,7 @@ func (s *Store) Refence(ctx context.Context) error {
 	}
 	was := s.own.unfenced.Swap(false)
 	err := s.writeTx(ctx, func(c *conn) error {
-		_, err := c.cover()
-		return err
+		return c.cover()
 	})
 	if err != nil {
 		s.own.unfenced.Store(was)

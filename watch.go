@@ -15,7 +15,6 @@ import (
 type watcher struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	file   os.FileInfo // the store as it was when it was taken over
 	mu     sync.Mutex
 	pools  []*Connector // whose connections the watcher may use
 }
@@ -28,7 +27,6 @@ func (w *watcher) join(c *Connector) {
 	if w.done != nil || c.cfg.watch == 0 || c.own.lock == nil {
 		return
 	}
-	w.file, _ = os.Stat(c.own.path)
 	ctx, cancel := context.WithCancel(context.Background())
 	w.cancel, w.done = cancel, make(chan struct{})
 	go c.own.watchFor(ctx, c.cfg.watch)
@@ -71,11 +69,21 @@ func (o *ownership) watchFor(ctx context.Context, interval time.Duration) {
 		if o.lost.Load() != nil {
 			return
 		}
-		if err := o.look(ctx); err != nil && ctx.Err() == nil && o.lost.Load() == nil {
+		err := o.look(ctx)
+		switch {
+		case err == nil || ctx.Err() != nil || o.lost.Load() != nil:
+		case errors.Is(err, context.DeadlineExceeded):
+			o.logger.Debug("coopsqlite: the watcher had to wait for a transaction", "store", o.path, "error", err)
+		default:
 			o.logger.Warn("coopsqlite: the watcher could not check the store", "store", o.path, "error", err)
 		}
 	}
 }
+
+// lookLimit bounds the wait for a lock or for the gate, since the files are not
+// looked at meanwhile. If a transaction takes longer, its commit completes the
+// fences.
+const lookLimit = time.Second
 
 // look checks the lock, the file, the ownership and the fences, once.
 func (o *ownership) look(ctx context.Context) error {
@@ -85,15 +93,8 @@ func (o *ownership) look(ctx context.Context) error {
 		o.lose("the lock file " + o.path + lockSuffix + " was removed or replaced, so another owner may have come")
 		return nil
 	}
-	switch file, err := os.Stat(o.path); {
-	case errors.Is(err, os.ErrNotExist):
-		o.lose("the store's file was removed or renamed")
-		return nil
-	case err != nil:
+	if err := o.lookAtFile(); err != nil {
 		return err
-	case o.watch.file != nil && !os.SameFile(file, o.watch.file):
-		o.lose("another file has taken the place of the store's file")
-		return nil
 	}
 	pool := o.watch.pool()
 	if pool == nil {
@@ -107,9 +108,27 @@ func (o *ownership) look(ctx context.Context) error {
 	return first(err, c.Close())
 }
 
+// lookAtFile notices that the store's file is not the one that was taken over.
+func (o *ownership) lookAtFile() error {
+	if o.file == nil {
+		return nil
+	}
+	switch file, err := os.Stat(o.path); {
+	case errors.Is(err, os.ErrNotExist):
+		return o.lose("the store's file was removed or renamed")
+	case err != nil:
+		return err
+	case !os.SameFile(file, o.file):
+		return o.lose("another file has taken the place of the store's file")
+	}
+	return nil
+}
+
 // lookInside asks the store itself.
 func (c *conn) lookInside(ctx context.Context) error {
 	o := c.own
+	ctx, cancel := context.WithTimeout(ctx, lookLimit)
+	defer cancel()
 	c.start(c.watch(ctx))
 	defer c.sh.Unwatch()
 	if c.cfg.epoch && c.cov.persisted.Load() {
@@ -123,14 +142,11 @@ func (c *conn) lookInside(ctx context.Context) error {
 	if err != nil || version == c.cov.version.Load() {
 		return err
 	}
-	repaired := 0
-	err = c.writeTx(ctx, func() (err error) {
-		repaired, err = c.cover()
-		return err
-	})
-	if err == nil && repaired > 0 {
+	before := c.repairs
+	err = c.writeTx(ctx, c.cover)
+	if err == nil && c.repairs > before {
 		o.counters.repairs.Add(1)
-		o.logger.Warn("coopsqlite: somebody outside changed the schema; the fences were restored", "store", o.path, "statements", repaired)
+		o.logger.Warn("coopsqlite: somebody outside changed the schema; the fences were restored", "store", o.path)
 	}
 	return err
 }
