@@ -1,6 +1,6 @@
 // Command coopsqlite looks after stores that have exactly one writer: who owns
-// one, whether every table is fenced, a backup, a statement, the leases and the
-// outbox in it. "coopsqlite demo" shows what a fence does.
+// one, whether every table is fenced, a backup, a statement, the changes, the
+// leases and the outbox in it. "coopsqlite demo" shows what a fence does.
 //
 // It reads beside a running owner. Where it must write, it takes the store's
 // ownership, and says who has it if it cannot.
@@ -50,6 +50,7 @@ func commands() []command {
 		{"unfence", "STORE", "make an ordinary file of the store", runUnfence},
 		{"exec", "STORE [SQL ...]", "run SQL, from the arguments or from standard input", runExec},
 		{"backup", "STORE DEST", "copy the store while it is in use", runBackup},
+		{"changes", "STORE", "what was changed, by whom, and what became of what; of a store with change tracking", runChanges},
 		{"leases", "STORE [break NAME EPOCH | raise-epochs N]", "list the leases that are held, or take one from a dead holder", runLeases},
 		{"outbox", "STORE [dead | requeue ID ... | discard ID ...]", "how far the deliveries are behind, and what to do with dead events", runOutbox},
 	}

@@ -133,7 +133,7 @@ func TestDemoComesOutAsPromised(t *testing.T) {
 
 func TestMissingStoreIsWrongUseAndIsNotMade(t *testing.T) {
 	dir := t.TempDir()
-	for _, args := range [][]string{{"status", "x"}, {"verify", "x"}, {"fence", "x"}, {"unfence", "x"}, {"exec", "x", "SELECT 1"}, {"backup", "x", "y"}, {"leases", "x"}, {"outbox", "x"}} {
+	for _, args := range [][]string{{"status", "x"}, {"verify", "x"}, {"fence", "x"}, {"unfence", "x"}, {"exec", "x", "SELECT 1"}, {"backup", "x", "y"}, {"changes", "x"}, {"leases", "x"}, {"outbox", "x"}} {
 		args[1] = filepath.Join(dir, args[1])
 		r := call(t, args...)
 		require.Equal(t, exitUsage, r.status, "%v: %+v", args, r)
