@@ -7,6 +7,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 )
 
 // Charts of a family of workloads, as SVG.
@@ -53,56 +54,37 @@ func tailChart(file string, results []*result) error {
 // barChart draws a group of bars per workload, and a line at the mark if that is
 // not zero.
 func barChart(file, label string, results []*result, mark float64, value func(r *result, name string) (spread, bool)) error {
-	names := subjectNames(results)
+	names := shown(results, value)
 	p := plot.New()
 	p.X.Label.Text = label
 	p.X.Min = 0
 	p.Add(plotter.NewGrid())
 	group := vg.Length(len(names))*barWidth + groupGap
-	height := group * vg.Length(len(results))
-	// In data units a group is 1 high.
-	unit := 1 / float64(group)
-
 	var most float64
-	var drawn []string
 	for i, name := range names {
-		offset := (float64(len(names)-1)/2 - float64(i)) * float64(barWidth)
-		var values plotter.Values
-		var ranges bars
-		shown := false
-		for j, r := range results {
-			y := float64(len(results)-1-j) + offset*unit
-			var s spread
-			if r.has(name) {
-				var ok bool
-				if s, ok = value(r, name); ok {
-					shown = true
-					most = max(most, s.high)
-					ranges.add(s, y)
-				}
+		w := whiskers{offset: (vg.Length(len(names)-1)/2 - vg.Length(i)) * barWidth}
+		var medians plotter.Values
+		for j := range results {
+			// The first workload is to be on top, and the axis runs upwards.
+			r := results[len(results)-1-j]
+			s := spread{}
+			if r.has(name) && r.skip == "" {
+				s, _ = value(r, name)
 			}
-			values = append([]float64{s.median}, values...)
+			most = max(most, s.high)
+			w.spreads = append(w.spreads, s)
+			medians = append(medians, s.median)
 		}
-		if !shown {
-			continue
-		}
-		b, err := plotter.NewBarChart(values, barWidth)
+		b, err := plotter.NewBarChart(medians, barWidth)
 		if err != nil {
 			return err
 		}
 		b.Horizontal = true
 		b.Color = palette[name]
 		b.LineStyle.Width = 0
-		b.Offset = vg.Length(offset)
-		whiskers, err := plotter.NewXErrorBars(ranges)
-		if err != nil {
-			return err
-		}
-		whiskers.LineStyle.Width = vg.Points(0.6)
-		whiskers.CapWidth = vg.Points(3)
-		p.Add(b, whiskers)
+		b.Offset = w.offset
+		p.Add(b, w)
 		p.Legend.Add(name, b)
-		drawn = append(drawn, name)
 	}
 	if mark != 0 {
 		line, err := plotter.NewLine(plotter.XYs{{X: mark, Y: -0.5}, {X: mark, Y: float64(len(results)) - 0.5}})
@@ -123,18 +105,20 @@ func barChart(file, label string, results []*result, mark float64, value func(r 
 	p.X.Max = most * 1.45 // room for the legend
 	p.X.Tick.Marker = wholeTicks{}
 	p.Legend.Top = true
+	p.Legend.XOffs = -vg.Points(6)
+	p.Legend.Padding = vg.Points(2)
 	p.Legend.TextStyle.Font.Size = vg.Points(9)
-	height = max(height, vg.Length(len(drawn)+1)*0.5*vg.Centimeter) + margins
-	return p.Save(chartSize, height, file)
+	lines := vg.Length(len(names) + 1)
+	return p.Save(chartSize, max(group*vg.Length(len(results)), lines*0.5*vg.Centimeter)+margins, file)
 }
 
-// subjectNames are the names of all subjects, in the order of their first
-// appearance.
-func subjectNames(results []*result) (names []string) {
+// shown are the names of all subjects that have a value anywhere, in the order of
+// their first appearance.
+func shown(results []*result, value func(*result, string) (spread, bool)) (names []string) {
 	seen := map[string]bool{}
 	for _, r := range results {
 		for _, s := range r.subjects {
-			if !seen[s.name] {
+			if _, ok := value(r, s.name); ok && !seen[s.name] {
 				seen[s.name] = true
 				names = append(names, s.name)
 			}
@@ -152,15 +136,26 @@ func (r *result) has(name string) bool {
 	return false
 }
 
-// bars are the points of error bars along the x axis.
-type bars struct {
-	plotter.XYs
-	plotter.XErrors
+// whiskers draw the ranges of one subject over its bars. The error bars of the
+// plotting library know no offset within a group.
+type whiskers struct {
+	spreads []spread // from the bottom to the top
+	offset  vg.Length
 }
 
-func (b *bars) add(s spread, y float64) {
-	b.XYs = append(b.XYs, plotter.XY{X: s.median, Y: y})
-	b.XErrors = append(b.XErrors, struct{ Low, High float64 }{s.low - s.median, s.high - s.median})
+func (w whiskers) Plot(c draw.Canvas, p *plot.Plot) {
+	x, y := p.Transforms(&c)
+	style := draw.LineStyle{Color: color.Black, Width: vg.Points(0.6)}
+	const cap = vg.Length(2)
+	for i, s := range w.spreads {
+		if s.high == 0 {
+			continue
+		}
+		at := y(float64(i)) + w.offset
+		c.StrokeLine2(style, x(s.low), at, x(s.high), at)
+		c.StrokeLine2(style, x(s.low), at-cap, x(s.low), at+cap)
+		c.StrokeLine2(style, x(s.high), at-cap, x(s.high), at+cap)
+	}
 }
 
 // wholeTicks sets few, round marks.
