@@ -78,7 +78,7 @@ func bench(o *options) (missed int, err error) {
 	fmt.Println(m)
 	var results []*result
 	for _, w := range workloads(o.all) {
-		if o.run != "" && !strings.Contains(w.family+"/"+w.name, o.run) || w.long && !o.all {
+		if o.run != "" && !strings.Contains(w.family+"/"+w.name, o.run) {
 			continue
 		}
 		res := &result{workload: w}

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
+	"runtime/pprof"
 	"slices"
 	"time"
 )
@@ -26,8 +28,6 @@ type workload struct {
 	// keep opens the subjects once, not for every round: for stores that take
 	// long to fill.
 	keep bool
-	// long workloads run only in the long form.
-	long bool
 	// waits marks work that waits for disks or for others: what it costs is not
 	// to be had from the processor's clock.
 	waits bool
@@ -168,7 +168,12 @@ func runRound(w *workload, open []*runner, number int, cpu bool) (round, error) 
 			if (number+turn)%2 == 1 {
 				i = len(open) - 1 - i
 			}
-			s, err := open[i].slice()
+			var s sample
+			var err error
+			// The label tells the subjects apart in a CPU profile.
+			pprof.Do(context.Background(), pprof.Labels("subject", w.subjects[i].name), func(context.Context) {
+				s, err = open[i].slice()
+			})
 			if err != nil {
 				return nil, fmt.Errorf("%s: %s: %w", w.name, w.subjects[i].name, err)
 			}
