@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 	"github.com/stretchr/testify/require"
@@ -202,6 +203,38 @@ func TestALTERWorksUnderAnAuthorizerOfTheUsers(t *testing.T) {
 		require.NoError(t, err, statement)
 	}
 	require.Equal(t, `update t {"rowid":1} {"a":1,"d":3} {"a":5,"d":3}`, lastSaid(t, db))
+}
+
+func TestNamesOfEveryKindAreRecorded(t *testing.T) {
+	for _, name := range []string{`we"ird 't?able`, "r", "old", "select", "ünï", "coop", "x_insert", "-- /* [", "NEW"} {
+		t.Run(name, func(t *testing.T) {
+			quoted := `"` + strings.ReplaceAll(name, `"`, `""`) + `"`
+			db := openTracked(t, "", "CREATE TABLE "+quoted+`("old" INTEGER PRIMARY KEY, "new", "r" UNIQUE, "select", "a""b", "'?'", `+quoted[:len(quoted)-1]+`2")`,
+				"CREATE UNIQUE INDEX "+quoted[:len(quoted)-1]+`x" ON `+quoted+`("r" || "new", "'?'")`,
+				"INSERT INTO "+quoted+" VALUES(1,2,3,4,5,6,7)", "REPLACE INTO "+quoted+" VALUES(2,2,3,4,5,6,7)", "UPDATE "+quoted+` SET "select"=1`,
+				"ALTER TABLE "+quoted+` RENAME COLUMN "select" TO "from"`, "DELETE FROM "+quoted)
+			changes := feedOf(t, db, 0)
+			require.Len(t, changes, 5)
+			for _, c := range changes {
+				require.Equal(t, name, c.Table)
+			}
+			var names []string
+			for _, c := range changes[4].Old {
+				names = append(names, c.Name)
+			}
+			require.Equal(t, []string{"old", "new", "r", "from", `a"b`, "'?'", name + "2"}, names)
+		})
+	}
+}
+
+func TestTheWatcherRestoresTrackingThatAnOutsiderRemoved(t *testing.T) {
+	db := openTracked(t, "&_coop_watch=5ms", "CREATE TABLE t(a)")
+	triggers := "SELECT count(*) FROM sqlite_schema WHERE substr(name,1,12) = 'coop_change_'"
+	before := value(t, db, triggers)
+	mustExec(t, openPlain(t, storeOf(t, db).Path()), "DROP TRIGGER coop_change_t_insert")
+	require.Eventually(t, func() bool { return value(t, db, triggers) == before }, patience, time.Millisecond)
+	mustExec(t, db, "INSERT INTO t VALUES(1)")
+	require.Len(t, feedOf(t, db, 0), 1)
 }
 
 func TestRowsOfACreatedOrDroppedTableAreNoChanges(t *testing.T) {

@@ -64,7 +64,6 @@ func (s *Store) Follow(ctx context.Context, after int64) iter.Seq2[Change, error
 type feed struct {
 	store *Store
 	after int64
-	begun bool // a change was read, or looked for behind one that was
 }
 
 // read yields what there is. It reports whether the caller wants more.
@@ -221,9 +220,7 @@ const endsOfFeed = "SELECT (SELECT min(seq) FROM main.coop_changes), (SELECT max
 // the page. Only the beginning of the feed is pruned; what somebody has deleted
 // in the middle is gone by intent.
 func (f *feed) complete(ctx context.Context, c *conn, page [][]any) error {
-	begun := f.begun
-	f.begun = true
-	if f.after == 0 || len(page) > 0 && number(page[0][0]) == f.after+1 || begun && len(page) == 0 {
+	if f.after == 0 || len(page) > 0 && number(page[0][0]) == f.after+1 {
 		return nil
 	}
 	ends, err := c.sh.Query(endsOfFeed)
