@@ -20,7 +20,7 @@ func (s *Store) WriteGrouped(ctx context.Context, fn func(ctx context.Context, t
 		return ErrInsideTx
 	}
 	writer, ok := s.db.Driver().(hint.Writer)
-	if !ok || s.owner == nil {
+	if !ok || s.owner == nil || s.owner.Mode() == "memory" { // there each connection may have a database of its own
 		return s.Write(ctx, func(ctx context.Context, tx *sql.Tx) error { return fn(ctx, tx) })
 	}
 	for attempt := 0; ; attempt++ {
