@@ -96,3 +96,21 @@ func TestAWriteThatReturnsRowsIsGuarded(t *testing.T) {
 	var a int
 	require.ErrorIs(t, conn.QueryRowContext(ctx, "INSERT INTO t VALUES (3) RETURNING a").Scan(&a), coopsqlite.ErrSuperseded)
 }
+
+func TestDroppingWhatTheFencesNeedIsMendedAtOnce(t *testing.T) {
+	ctx := context.Background()
+	_, conn := guardedStore(t)
+	for _, drop := range []string{"DROP VIEW coop_guard", "DROP TABLE coop_owner", `DROP TRIGGER "coop_fence_t_insert"`} {
+		tx, err := conn.BeginTx(ctx, nil)
+		require.NoError(t, err)
+		for _, statement := range []string{drop, "ALTER TABLE t RENAME TO u", "INSERT INTO u VALUES (1)", "ALTER TABLE u RENAME TO t"} {
+			_, err = tx.ExecContext(ctx, statement)
+			require.NoError(t, err, "%s after %s", statement, drop)
+		}
+		require.NoError(t, tx.Commit())
+		require.NoError(t, rawExec(t, conn, "INSERT INTO t VALUES (2)"), "after %s", drop)
+		_, err = conn.ExecContext(ctx, drop)
+		require.NoError(t, err)
+		require.NoError(t, rawExec(t, conn, "INSERT INTO t VALUES (3)"), "after %s in autocommit", drop)
+	}
+}

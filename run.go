@@ -127,7 +127,7 @@ func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValu
 		err = c.checkOnce()
 	}
 	if err == nil && s.ddl && !c.sh.Autocommit() {
-		err = c.afterDDL()
+		err = c.afterDDL(s)
 	}
 	if wrapped {
 		if err == nil {
@@ -145,14 +145,11 @@ func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValu
 }
 
 // afterDDL does what cannot wait for the commit: changes of a new table are
-// recorded from its first row on, and while coop_owner is missing SQLite
-// refuses to rename anything, since the fences name it.
-func (c *conn) afterDDL() error {
-	if c.cfg.changes.none() {
-		state, err := c.sh.CheckFence()
-		if err != nil || state != shim.NoOwner {
-			return err
-		}
+// recorded from its first row on, and while coop_owner or coop_guard is missing
+// SQLite refuses to rename anything, since the fences name them.
+func (c *conn) afterDDL(s *statement) error {
+	if c.cfg.changes.none() && !s.dropsOurs {
+		return nil
 	}
 	return c.cover()
 }

@@ -46,6 +46,8 @@ type class struct {
 	writes bool
 	dml    bool // changes rows of main, and nothing else of it
 	ddl    bool // changes main's schema
+	// dropsOurs: may have dropped what the fences need.
+	dropsOurs bool
 	// opens, commits, rollsBack: BEGIN or SAVEPOINT; COMMIT or RELEASE;
 	// ROLLBACK, also to a savepoint.
 	opens, commits, rollsBack, savepoint bool
@@ -155,6 +157,7 @@ func (c *conn) classify(s *statement, authorized bool) error {
 	s.dml = seen&shim.WriteMain != 0 && seen&(shim.DDL|shim.Pragma|shim.NoWrap) == 0
 	s.ddl = seen&shim.DDL != 0 || unnamed && seen&shim.NoWrap == 0
 	s.alters = seen&shim.Alters != 0 || s.ddl && c.authorizerLost
+	s.dropsOurs = seen&shim.DropsOurs != 0 || s.ddl && c.authorizerLost
 	s.wrap = (s.ddl || seen&shim.Header != 0 || c.authorizerLost && s.writes) && seen&shim.NoWrap == 0 && !s.transactional()
 	if s.attached == "" && seen&shim.WriteAttached != 0 {
 		s.attached = anyAttached

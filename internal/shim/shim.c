@@ -219,6 +219,11 @@ static int authorize(void *p, int action, const char *a, const char *b, const ch
     if (a && strcmp(a, "main") == 0) saw_alter(c, b);
     saw_write(c, a);
     break;
+  case SQLITE_DROP_TABLE:
+  case SQLITE_DROP_VIEW:
+  case SQLITE_DROP_TRIGGER:
+    if (a && sqlite3_strnicmp(a, "coop_", 5) == 0) c->seen |= COOP_SEEN_DROPS_OURS;
+    break;
   case SQLITE_CREATE_VTABLE:
   case SQLITE_DROP_VTABLE:
     if (schema && strcmp(schema, "main") == 0) c->seen |= COOP_SEEN_DDL;

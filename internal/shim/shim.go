@@ -92,6 +92,7 @@ const (
 	PragmaReads   Seen = C.COOP_SEEN_PRAGMA_READS
 	Alters        Seen = C.COOP_SEEN_ALTER
 	Header        Seen = C.COOP_SEEN_HEADER
+	DropsOurs     Seen = C.COOP_SEEN_DROPS_OURS
 )
 
 // TxnState is the state of main's transaction: https://sqlite.org/c3ref/txn_state.html

@@ -37,7 +37,8 @@ enum {
   COOP_SEEN_SAVEPOINT = 1 << 15,
   COOP_SEEN_PRAGMA_READS = 1 << 16, /* not readonly to SQLite, yet only a question */
   COOP_SEEN_ALTER = 1 << 17,     /* ALTER TABLE in main */
-  COOP_SEEN_HEADER = 1 << 18     /* a PRAGMA that writes main's header */
+  COOP_SEEN_HEADER = 1 << 18,    /* a PRAGMA that writes main's header */
+  COOP_SEEN_DROPS_OURS = 1 << 19 /* drops something whose name begins with coop_ */
 };
 
 /* The statements the shim keeps prepared on each connection. */

@@ -129,6 +129,7 @@ extern int sqlite3_extended_errcode(sqlite3 *);
 extern const char *sqlite3_errmsg(sqlite3 *);
 extern int sqlite3_system_errno(sqlite3 *);
 extern int sqlite3_stricmp(const char *, const char *);
+extern int sqlite3_strnicmp(const char *, const char *, int);
 extern int sqlite3_file_control(sqlite3 *, const char *, int, void *);
 extern int sqlite3_db_status(sqlite3 *, int, int *, int *, int);
 extern int sqlite3_table_column_metadata(sqlite3 *, const char *, const char *, const char *,
