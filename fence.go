@@ -56,11 +56,12 @@ func readOwner(c *shim.Conn) (*ownerRow, error) {
 	return row, nil
 }
 
-// write puts this ownership's row in place of the one before.
+// write puts this ownership's row in place of the one before. What it does last
+// makes changes(), which the user may look at next, forget that row.
 func (o *ownership) write(c *shim.Conn) error {
 	h := o.holder
 	return c.Exec(fmt.Sprintf(
-		"INSERT OR REPLACE INTO main.coop_owner VALUES(1, %d, %d, %s, %s, %s, %s, %d, %s, %d)",
+		"INSERT OR REPLACE INTO main.coop_owner VALUES(1, %d, %d, %s, %s, %s, %s, %d, %s, %d); DELETE FROM main.coop_owner WHERE 0",
 		o.epoch.Load(), o.fence.Load(), quoteText(o.mode), quoteText(o.settings.json()), quoteText(h.String()),
 		quoteText(h.Host), h.PID, quoteText(h.App), h.Since.Unix()))
 }
