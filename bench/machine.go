@@ -13,32 +13,32 @@ import (
 
 // A machine is where the numbers come from, for the report.
 type machine struct {
-	cpu      string
-	cpus     int
-	system   string
-	disk     string // what fsync costs where the stores lie
-	goes     string
-	versions []string // of the drivers, with SQLite's
+	CPU      string
+	CPUs     int
+	System   string
+	Disk     string // what fsync costs where the stores lie
+	Go       string
+	Versions []string // of the drivers, with SQLite's
 }
 
 func thisMachine(dir string) (*machine, error) {
-	m := &machine{cpu: "unknown CPU", cpus: runtime.NumCPU(), system: runtime.GOOS + "/" + runtime.GOARCH, goes: runtime.Version()}
+	m := &machine{CPU: "unknown CPU", CPUs: runtime.NumCPU(), System: runtime.GOOS + "/" + runtime.GOARCH, Go: runtime.Version()}
 	if info, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(info)) {
 			if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
-				m.cpu = strings.TrimSpace(value)
+				m.CPU = strings.TrimSpace(value)
 				break
 			}
 		}
 	}
 	if release, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
-		m.system += ", kernel " + strings.TrimSpace(string(release))
+		m.System += ", kernel " + strings.TrimSpace(string(release))
 	}
 	sync, err := fsync(dir)
 	if err != nil {
 		return nil, err
 	}
-	m.disk = fmt.Sprintf("an fsync of 4 KB takes %s", seconds(sync.Seconds()))
+	m.Disk = fmt.Sprintf("an fsync of 4 KB takes %s", seconds(sync.Seconds()))
 	build, _ := debug.ReadBuildInfo()
 	for _, d := range []struct{ driver, module string }{
 		{mattn.driver, "github.com/mattn/go-sqlite3"},
@@ -58,13 +58,13 @@ func thisMachine(dir string) (*machine, error) {
 		if err != nil {
 			return nil, err
 		}
-		m.versions = append(m.versions, text+" (SQLite "+sqlite+")")
+		m.Versions = append(m.Versions, text+" (SQLite "+sqlite+")")
 	}
 	return m, nil
 }
 
 func (m *machine) String() string {
-	return fmt.Sprintf("%s, %d CPUs, %s; %s; %s\n%s", m.cpu, m.cpus, m.system, m.disk, m.goes, strings.Join(m.versions, "\n"))
+	return fmt.Sprintf("%s, %d CPUs, %s; %s; %s\n%s", m.CPU, m.CPUs, m.System, m.Disk, m.Go, strings.Join(m.Versions, "\n"))
 }
 
 func sqliteVersion(driver string) (version string, err error) {

@@ -131,5 +131,6 @@ func suite(family, name, unit, what string, schema []string, fill func(store) er
 	}
 	// What was filled outside the clock and is only read can stay.
 	w.keep = fill != nil
+	w.waits = family == manyGoroutines
 	return w
 }
