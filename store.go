@@ -4,7 +4,9 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"sync"
+	"time"
 )
 
 // Store is the store behind a pool: what it is called, who owns it, and what
@@ -21,15 +23,21 @@ type Store struct {
 // ErrNotCoop says that a sql.DB is not one of this driver's.
 var ErrNotCoop = errors.New("coopsqlite: this sql.DB does not use the coopsqlite driver")
 
+// storeOfLimit bounds how long StoreOf waits for a connection of the pool; the
+// caller may be holding the only one.
+const storeOfLimit = 5 * time.Second
+
 // StoreOf returns the store behind db, also through instrumenting wrappers;
-// for those it may have to open a connection.
+// for those it takes a connection of the pool for a moment.
 func StoreOf(db *sql.DB) (*Store, error) {
 	if d, ok := db.Driver().(*Driver); ok && d.store != nil {
 		return d.store, nil
 	}
-	sqlConn, err := db.Conn(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), storeOfLimit)
+	defer cancel()
+	sqlConn, err := db.Conn(ctx)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("coopsqlite: looking for the store behind a wrapped pool: %w", err)
 	}
 	defer sqlConn.Close()
 	var store *Store

@@ -67,6 +67,7 @@ type shelf struct {
 
 func TestMigrateRollbackAndMigrateAgain(t *testing.T) {
 	db, migrator, path := open(t)
+	db.SetMaxOpenConns(1) // is enough
 	for range 2 {
 		require.NoError(t, migrator.Lock(t.Context()))
 		require.Error(t, migrator.Lock(t.Context()), "the migrator's own lock is a row")

@@ -150,6 +150,20 @@ func TestMigrationsAreRefusedWhileAnotherProcessOwnsTheStore(t *testing.T) {
 	harness.Guarded(t, db, path)
 }
 
+func TestPoolOfOneConnectionIsEnoughForTransactions(t *testing.T) {
+	path := harness.Path(t)
+	db := harness.Open(t, harness.DSN(path))
+	db.SetMaxOpenConns(1)
+	p := provider(t, db)
+	_, err := p.UpTo(t.Context(), 3)
+	require.NoError(t, err)
+	_, err = p.DownTo(t.Context(), 0)
+	require.NoError(t, err)
+	_, err = p.UpTo(t.Context(), 3)
+	require.NoError(t, err)
+	harness.Guarded(t, db, path)
+}
+
 // goose keeps one connection for its bookkeeping while a Go migration without a
 // transaction asks the pool for another one. With a pool of one connection
 // nothing can give it; the context ends the wait.

@@ -79,6 +79,17 @@ func TestWithInstanceUpDownAndUpAgain(t *testing.T) {
 	harness.Guarded(t, db, path)
 }
 
+func TestPoolOfOneConnectionIsEnough(t *testing.T) {
+	path := harness.Path(t)
+	db := harness.Open(t, harness.DSN(path, "_foreign_keys", "off"))
+	db.SetMaxOpenConns(1)
+	m := withInstance(t, db)
+	require.NoError(t, m.Up())
+	require.NoError(t, m.Down())
+	require.NoError(t, m.Up())
+	harness.Guarded(t, db, path)
+}
+
 func TestByURLBesideTheServicesPool(t *testing.T) {
 	path := harness.Path(t)
 	service := harness.Open(t, harness.DSN(path, "_coop_owner", "process"))

@@ -132,3 +132,19 @@ func TestClosingTheWrappedPoolGivesTheStoreBack(t *testing.T) {
 	harness.Exec(t, again, "INSERT INTO foo DEFAULT VALUES")
 	harness.Guarded(t, again, path)
 }
+
+// The driver must open a connection to look through the wrapper; where the only
+// one is taken, that ends with an error.
+func TestStoreOfAWrappedPoolWithoutAFreeConnectionIsAnError(t *testing.T) {
+	path := harness.Path(t)
+	db, _ := open(t, path)
+	db.SetMaxOpenConns(1)
+	held, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	_, err = coopsqlite.StoreOf(db)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, held.Close())
+	store, err := coopsqlite.StoreOf(db)
+	require.NoError(t, err)
+	require.Equal(t, path, store.Path())
+}
