@@ -49,7 +49,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string) error {
-	if len(args) < 2 {
+	appends := len(args) == 6 && args[0] == "append"
+	relays := len(args) == 3 && args[0] == "relay"
+	if !appends && !relays {
 		return errUsage
 	}
 	db, err := sql.Open("coopsqlite", "file:"+url.PathEscape(args[1])+"?_journal_mode=WAL&_coop_owner=shared&_coop_app=outboxhttp")
@@ -61,13 +63,10 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case args[0] == "append" && len(args) == 6:
-		return appendEvent(ctx, db, box, outbox.Event{AggregateType: args[2], AggregateID: args[3], Type: args[4], Payload: []byte(args[5])})
-	case args[0] == "relay" && len(args) == 3:
+	if relays {
 		return relay(ctx, box, args[2])
 	}
-	return errUsage
+	return appendEvent(ctx, db, box, outbox.Event{AggregateType: args[2], AggregateID: args[3], Type: args[4], Payload: []byte(args[5])})
 }
 
 // appendEvent writes the event in a transaction. In a service that transaction

@@ -31,8 +31,10 @@ type consumer struct {
 
 func startConsumer(t testing.TB) *consumer {
 	t.Helper()
-	c := &consumer{t: t, address: "127.0.0.1:0", order: map[string][]int64{}, taken: map[int64]int{}}
-	c.revive()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	c := &consumer{t: t, address: listener.Addr().String(), order: map[string][]int64{}, taken: map[int64]int{}}
+	c.serve(listener)
 	t.Cleanup(func() { _ = c.server.Close() })
 	return c
 }
@@ -46,11 +48,7 @@ func (c *consumer) expect(aggregate string, ids ...int64) {
 	c.order[aggregate] = append(c.order[aggregate], ids...)
 }
 
-func (c *consumer) revive() {
-	c.t.Helper()
-	listener, err := net.Listen("tcp", c.address)
-	require.NoError(c.t, err)
-	c.address = listener.Addr().String()
+func (c *consumer) serve(listener net.Listener) {
 	c.server = &http.Server{Handler: http.HandlerFunc(c.take)}
 	go func() { _ = c.server.Serve(listener) }()
 }
@@ -59,7 +57,9 @@ func (c *consumer) revive() {
 func (c *consumer) dieAndComeBack() {
 	_ = c.server.Close()
 	time.Sleep(20 * time.Millisecond) // some find nobody there
-	c.revive()
+	listener, err := net.Listen("tcp", c.address)
+	require.NoError(c.t, err)
+	c.serve(listener)
 }
 
 func (c *consumer) take(w http.ResponseWriter, r *http.Request) {
