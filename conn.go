@@ -188,7 +188,7 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 	start := 0
 	for n := 1; ; n++ {
 		s, rest, err := c.prepare(ctx, query)
-		var rows driver.Rows = emptyRows()
+		var rows driver.Rows
 		switch {
 		case err != nil || s == nil:
 		case rest != "":
@@ -206,10 +206,14 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 		if err != nil {
 			return nil, whichStatement(err, n, rest != "")
 		}
-		if rest == "" {
+		switch {
+		case rest != "":
+			query = rest
+		case rows == nil: // white space and comments
+			return emptyRows(), nil
+		default:
 			return rows, nil
 		}
-		query = rest
 	}
 }
 

@@ -59,7 +59,9 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 	}
 	r := &rows{c: c, ctx: ctx, s: s, write: !s.reads, token: c.watch(ctx)}
 	c.start(r.token)
-	c.sh.NewStatement()
+	if r.write {
+		c.sh.NewStatement()
+	}
 	inner, err := r.first(args)
 	c.sh.Unwatch()
 	if err == nil && r.write {
@@ -98,22 +100,15 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 // first runs the first step on mattn's connection, with a context that cannot
 // end: mattn's way to end a statement ends others with it.
 //
-// Reads come from mattn's own cache. A PRAGMA must not, since SQLite fixes
-// some of their answers when they are prepared. Nor may a write: an error at
-// its end, when it commits, would be lost.
+// mattn's statement is kept with ours. (Its own cache would lose the error of a
+// write that fails at its end, when it commits.) A PRAGMA's is not, since
+// SQLite fixes some of their answers when they are prepared.
 func (r *rows) first(args []driver.NamedValue) (*sqlite3.SQLiteRows, error) {
 	ctx := context.Background()
 	c, s := r.c, r.s
-	if s.plainRead() && !s.pragma {
-		if s.stmt != nil { // only judged by; mattn's connection has its own
-			s.stmt.Finalize()
-			s.stmt = nil
-		}
-		inner, err := c.source.QueryContext(ctx, s.text, args)
-		if err != nil {
-			return nil, err
-		}
-		return inner.(*sqlite3.SQLiteRows), nil
+	if s.stmt != nil && s.plainRead() { // only judged by
+		s.stmt.Finalize()
+		s.stmt = nil
 	}
 	statement := s.reader
 	if statement == nil || s.readerBusy {
