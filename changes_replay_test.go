@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -223,6 +224,34 @@ func walk(t *testing.T, db *sql.DB, r *rand.Rand, primary []string, statements i
 			got = map[string]string{}
 		}
 		require.Equal(t, want, got, "%s\n%s", tail(log, 12), tail(changes, 12))
+	}
+}
+
+// Each change on its own says enough to be taken back: undo is that of the
+// example.
+func TestTheWholeFeedUndoneBackwardsLeavesNothing(t *testing.T) {
+	for name, w := range walks {
+		if strings.Contains(name, "triggers") {
+			continue // they would act once more
+		}
+		t.Run(name, func(t *testing.T) {
+			db := openTracked(t, "&_synchronous=off", w.schema...)
+			r := rand.New(rand.NewPCG(7, 6))
+			for range 150 {
+				_, _ = db.Exec(randomWrite(r, "a,b,c,d"))
+			}
+			changes := feedOf(t, db, 0)
+			require.Greater(t, len(changes), 100)
+			require.NoError(t, storeOf(t, db).Write(t.Context(), func(tx coopsqlite.DBTX) error {
+				for _, change := range slices.Backward(changes) {
+					if err := undo(t.Context(), tx, change); err != nil {
+						return fmt.Errorf("%w: %s", err, said(change))
+					}
+				}
+				return nil
+			}))
+			require.Equal(t, "0", value(t, db, "SELECT count(*) FROM t"))
+		})
 	}
 }
 
