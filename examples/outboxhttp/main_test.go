@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), programEnv+"=1")
+	cmd.Env = append(os.Environ(), programEnv+"=1", "GORACE=atexit_sleep_ms=0") // the race detector would let every process sleep a second
 	return cmd
 }
 

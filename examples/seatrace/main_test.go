@@ -38,7 +38,7 @@ type process struct {
 func start(t *testing.T, args ...string) process {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
-	cmd.Env = append(os.Environ(), programEnv+"=1")
+	cmd.Env = append(os.Environ(), programEnv+"=1", "GORACE=atexit_sleep_ms=0") // the race detector would let every process sleep a second
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	require.NoError(t, cmd.Start())
