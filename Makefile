@@ -7,9 +7,9 @@ FUZZTIME ?= 10s
 
 # The nested modules hold what needs more than SQLite: compat the real tools
 # and PostgreSQL, bench the peers.
-.PHONY: test test-root test-compat bench bench-all fuzz fmt
+.PHONY: test test-root test-compat test-bench bench bench-all fuzz fmt
 
-test: test-root test-compat
+test: test-root test-compat test-bench
 
 test-root:
 	$(GO) vet ./...
@@ -17,6 +17,11 @@ test-root:
 
 test-compat:
 	cd compat && $(GO) vet ./... && $(GO) test -race -timeout $(TIMEOUT) ./...
+
+# Of bench only the instrument is tested; what it measures is not the business of
+# a test.
+test-bench:
+	cd bench && $(GO) vet ./... && $(GO) test -timeout $(TIMEOUT) ./...
 
 # The budgets, and the peers side by side in some minutes; bench-all is the
 # long form.

@@ -15,8 +15,10 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"os/signal"
 	"runtime/pprof"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -60,6 +62,8 @@ func bench(o *options) (missed int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
+	stop := removeOnSignal(dir)
+	defer stop()
 	if o.profile != "" {
 		f, err := os.Create(o.profile)
 		if err != nil {
@@ -119,4 +123,17 @@ func workloads(full bool) []*workload {
 		all = append(all, family...)
 	}
 	return all
+}
+
+// removeOnSignal sees to it that an interrupted run leaves no stores behind.
+func removeOnSignal(dir string) (stop func()) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		if _, ok := <-signals; ok {
+			os.RemoveAll(dir)
+			os.Exit(130)
+		}
+	}()
+	return func() { signal.Stop(signals); close(signals) }
 }

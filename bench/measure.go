@@ -55,6 +55,7 @@ type sample struct {
 	ops       int
 	elapsed   time.Duration   // by the wall clock
 	cpu       time.Duration   // spent by this process
+	mallocs   uint64          // objects allocated by Go
 	latencies []time.Duration // of single operations, where the workload takes them
 	busy      int             // operations that failed with SQLITE_BUSY
 	failed    int             // operations that failed otherwise
@@ -73,6 +74,7 @@ func (s *sample) join(more sample) {
 	s.ops += more.ops
 	s.elapsed += more.elapsed
 	s.cpu += more.cpu
+	s.mallocs += more.mallocs
 	s.latencies = append(s.latencies, more.latencies...)
 	s.busy += more.busy
 	s.failed += more.failed
@@ -82,6 +84,9 @@ func (s *sample) join(more sample) {
 // perOp is the time of one operation in seconds: the median of the slices, so
 // that one during which the machine was busy elsewhere does not count.
 func (s *sample) perOp() float64 { return spreadOf(s.slices).median }
+
+// allocs is the number of Go's allocations per operation.
+func (s *sample) allocs() float64 { return float64(s.mallocs) / float64(max(s.ops, 1)) }
 
 // mean is the value per operation, of workloads that have one.
 func (s *sample) mean() float64 { return s.value / float64(max(s.ops, 1)) }
@@ -125,7 +130,7 @@ func run(w *workload, rounds int, dir string, cpu bool) (*result, error) {
 		if open == nil {
 			var err error
 			if open, err = start(w, dir); err != nil {
-				return nil, err
+				return nil, errors.Join(err, shut())
 			}
 		}
 		one, err := runRound(w, open, i, cpu)
@@ -142,15 +147,16 @@ func run(w *workload, rounds int, dir string, cpu bool) (*result, error) {
 	return res, shut()
 }
 
+// start opens the subjects. After an error it returns those that are open.
 func start(w *workload, dir string) (open []*runner, err error) {
 	for i, s := range w.subjects {
 		own := filepath.Join(dir, "stores", fmt.Sprint(i))
 		if err := os.MkdirAll(own, 0o755); err != nil {
-			return nil, err
+			return open, err
 		}
 		r, err := s.open(own)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s: %w", w.name, s.name, err)
+			return open, fmt.Errorf("%s: %s: %w", w.name, s.name, err)
 		}
 		open = append(open, r)
 	}

@@ -41,6 +41,9 @@ func (r *result) row(name string) []string {
 		busy += one[name].busy
 		failed += one[name].failed
 	}
+	if allocs := r.over(func(one round) float64 { return one[name].allocs() }).median; allocs >= 0.5 {
+		row = append(row, fmt.Sprintf("%.0f allocs", allocs))
+	}
 	if latencies > 0 {
 		p999 := r.over(func(one round) float64 { return one[name].percentile(0.999) })
 		row = append(row, "p99.9 "+seconds(p999.median))
@@ -109,15 +112,24 @@ func (u unit) format(v float64) string {
 	case bytes:
 		return fmt.Sprintf("%.0f KB", v/1000)
 	default:
-		if v < 0.2 {
-			return fmt.Sprintf("1/%.0f", 1/v)
+		if v > 0 && v < smallRatio {
+			return fmt.Sprintf("1/%.3g", 1/v)
 		}
-		return fmt.Sprintf("%.2f×", v)
+		return fmt.Sprintf("%.3g×", v)
 	}
 }
 
+// smallRatio is below what ratios are written as fractions.
+const smallRatio = 0.12
+
 // spread writes a value with its range.
 func (u unit) spread(s spread) string {
+	if u == times && s.median > 0 && s.median < smallRatio {
+		return fmt.Sprintf("1/%.3g (1/%.3g–1/%.3g)", 1/s.median, 1/s.low, 1/s.high)
+	}
+	if u == times {
+		return fmt.Sprintf("%.3g× (%.3g×–%.3g×)", s.median, s.low, s.high)
+	}
 	return fmt.Sprintf("%s (%s–%s)", u.format(s.median), u.format(s.low), u.format(s.high))
 }
 
