@@ -31,9 +31,9 @@ type Lease struct {
 	doubt    error         // what the last renewal met, if it went unanswered
 	err      error         // why it is over: *LostError or ErrReleased
 	done     chan struct{} // closed when err is set
-	watched  bool
-	open     *openTx // of Tx
-	freed    bool    // a release was tried whose outcome is unknown
+	unwatch  func()        // ends the watch that closes done at the deadline
+	open     *openTx       // of Tx
+	freed    bool          // a release was tried whose outcome is unknown
 }
 
 func newLease(m *Manager, key lineKey, ttl time.Duration, r reading) *Lease {
@@ -62,23 +62,26 @@ func (l *Lease) Err() error {
 func (l *Lease) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.watched && l.err == nil {
-		l.watched = true
-		go l.watch()
+	if l.unwatch == nil && l.err == nil {
+		l.watchLocked()
 	}
 	return l.done
 }
 
-// watch ends the lease at its deadline, wherever that has moved to by then.
-func (l *Lease) watch() {
-	for l.Err() == nil {
-		timer, stop := l.m.clock.After(min(l.left(), nap))
-		select {
-		case <-timer:
-		case <-l.done:
-			stop()
+// watchLocked ends the lease at its deadline, wherever that has moved to by
+// then.
+func (l *Lease) watchLocked() {
+	left := l.deadline - l.m.clock.Elapsed()
+	l.unwatch = l.m.clock.AfterFunc(min(left, nap), func() {
+		if l.Err() != nil {
+			return
 		}
-	}
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		if l.err == nil {
+			l.watchLocked()
+		}
+	})
 }
 
 // left is how long the holder may still count on the lease.
@@ -115,6 +118,9 @@ func (l *Lease) endLocked(err error) verdict {
 	}
 	l.err = err
 	close(l.done)
+	if l.unwatch != nil {
+		l.unwatch()
+	}
 	return verdict{err: err, fresh: true}
 }
 

@@ -1,6 +1,9 @@
 package sqltx
 
-import "time"
+import (
+	"sync"
+	"time"
+)
 
 // WaitingClock is an injected clock that can also be waited on.
 type WaitingClock interface {
@@ -41,4 +44,23 @@ func (c LocalClock) After(d time.Duration) (_ <-chan time.Time, stop func() bool
 	}
 	timer := time.NewTimer(d)
 	return timer.C, timer.Stop
+}
+
+// AfterFunc calls f, on a goroutine of its own, once d has passed; stop
+// prevents that. On the real clock no goroutine waits meanwhile.
+func (c LocalClock) AfterFunc(d time.Duration, f func()) (stop func()) {
+	if c.injected == nil {
+		timer := time.AfterFunc(d, f)
+		return func() { timer.Stop() }
+	}
+	timer, stopTimer := c.injected.After(d)
+	stopped := make(chan struct{})
+	go func() {
+		select {
+		case <-timer:
+			f()
+		case <-stopped:
+		}
+	}()
+	return sync.OnceFunc(func() { stopTimer(); close(stopped) })
 }
