@@ -180,45 +180,37 @@ func TestChildOfTheOwnerDoesNotHoldTheLock(t *testing.T) {
 	}
 }
 
-// The lock file is replaced while others open the store: nobody may end up
-// with a lock on a file that is not at the path any more.
-func TestReplacedLockFileNeverGivesTwoExclusiveOwners(t *testing.T) {
+// The lock file is replaced between an owner's open and its flock, which strace
+// holds up: the owner must notice that it has locked a file that is not at the
+// path any more, or the next one would own the store as well.
+func TestLockOnAFileThatWasReplacedDoesNotCount(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil || exec.Command(strace, "-qq", "-o", os.DevNull, "true").Run() != nil {
+		t.Skip("strace cannot be used here")
+	}
 	path := newPath(t)
-	require.NoError(t, os.WriteFile(path+lockSuffix, nil, 0o600))
-	stop := make(chan struct{})
-	replaced := make(chan int)
-	go func() {
-		n := 0
-		defer func() { replaced <- n }()
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
-			fresh := path + ".new"
-			if os.WriteFile(fresh, nil, 0o600) == nil && os.Rename(fresh, path+lockSuffix) == nil {
-				n++
+	lock := path + lockSuffix
+	require.NoError(t, os.WriteFile(lock, nil, 0o600))
+	log := filepath.Join(t.TempDir(), "log")
+	role := roleCommand(roleOwner, path)
+	cmd := exec.Command(strace, "-qq", "-f", "-o", log, "-e", "trace=openat,flock", "-e", "inject=flock:delay_enter=2000000:when=1", os.Args[0], path)
+	cmd.Env = role.Env
+	go func() { // while the first flock is held up
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if content, _ := os.ReadFile(log); bytes.Contains(content, []byte(lock)) {
+				break
 			}
 		}
+		_ = os.WriteFile(lock+".new", nil, 0o600)
+		_ = os.Rename(lock+".new", lock)
 	}()
-	opened := 0
-	for range 100 {
-		// The inode is compared under the lock, so the loop ends with a file
-		// that was at the path then.
-		connector, err := coopsqlite.NewConnector(path, nil)
-		require.NoError(t, err)
-		opened++
-		require.NoError(t, connector.Close())
-	}
-	close(stop)
-	require.Positive(t, <-replaced)
-	require.Equal(t, 100, opened)
-	// What is left works as a lock.
-	db := open(t, path)
-	require.ErrorIs(t, connectorOf(t, path), coopsqlite.ErrConflict)
+	first := startProcess(t, cmd)
+	require.Empty(t, first.opened.Err)
+	content, err := os.ReadFile(log)
+	require.NoError(t, err)
+	require.Equal(t, 2, bytes.Count(content, []byte("flock(")), "it has started over:\n%s", content)
 	require.True(t, start(t, roleOwner, path).opened.Conflict)
-	require.NoError(t, db.Close())
+	require.ErrorIs(t, connectorOf(t, path), coopsqlite.ErrConflict)
 }
 
 // SQLite's POSIX locks fall when any descriptor of the file is closed in the

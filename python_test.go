@@ -31,6 +31,7 @@ func TestPythonOwnerAndOursExcludeEachOther(t *testing.T) {
 	require.Empty(t, python.try("CREATE TABLE IF NOT EXISTS todos (id INTEGER PRIMARY KEY, title)"))
 	ours := start(t, roleOwner, shareable(path))
 	require.True(t, ours.opened.Conflict, ours.opened.Err)
+	require.Contains(t, ours.opened.Err, "a holder that did not leave its name")
 	python.stop()
 
 	db := open(t, shareable(path))

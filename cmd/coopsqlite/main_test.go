@@ -351,3 +351,18 @@ func TestOutbox(t *testing.T) {
 	require.Equal(t, exitUsage, call(t, "outbox", path, "requeue", "one").status)
 	require.Equal(t, exitUsage, call(t, "outbox", path, "--table", "nowhere").status)
 }
+
+func TestLongWorkShowsProgressOnATerminalOnly(t *testing.T) {
+	path := release(t, "", "CREATE TABLE t (a)", "INSERT INTO t VALUES (zeroblob(8000000))")
+	var out, err bytes.Buffer
+	s := &session{in: strings.NewReader(""), out: &out, err: &err, terminal: true}
+	require.Equal(t, exitFine, run(context.Background(), s, []string{"backup", path, filepath.Join(t.TempDir(), "copy.db")}))
+	require.Contains(t, err.String(), " pages")
+	require.True(t, strings.HasSuffix(err.String(), "\r\033[K"), "the line is wiped in the end")
+
+	own(t, path, "")
+	err.Reset()
+	s = &session{in: strings.NewReader(""), out: &out, err: &err, terminal: true}
+	require.Equal(t, exitOwned, run(context.Background(), s, []string{"fence", path, "--wait", "50ms"}))
+	require.Contains(t, err.String(), "Waiting up to 50ms for stockd")
+}
