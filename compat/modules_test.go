@@ -10,7 +10,7 @@ import (
 	_ "github.com/Masterminds/squirrel"
 	_ "github.com/XSAM/otelsql"
 	_ "github.com/anishathalye/porcupine"
-	_ "github.com/coopsqlite/coopsqlite/internal/hint"
+	_ "github.com/coopsqlite/coopsqlite"
 	_ "github.com/golang-migrate/migrate/v4"
 	_ "github.com/golang-migrate/migrate/v4/database/sqlite3"
 	_ "github.com/jackc/pgx/v5/stdlib"

@@ -15,6 +15,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	_ "github.com/coopsqlite/coopsqlite" // a result in the test cache ends with the driver it was for
 )
 
 // tags switch on parts of SQLite that have tests of their own.
