@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -241,79 +240,6 @@ func TestMattnsConnectionIsFoundBelowOurs(t *testing.T) {
 func TestStoreOfAnotherDriversPoolIsAnError(t *testing.T) {
 	_, err := coopsqlite.StoreOf(openPlain(t, newPath(t)))
 	require.ErrorIs(t, err, coopsqlite.ErrNotCoop)
-}
-
-// Every optional interface of database/sql/driver that mattn's types have, ours
-// have, and none that they lack.
-func TestOptionalInterfacesAreMattns(t *testing.T) {
-	type found struct{ conn, stmt, rows, tx []string }
-	look := func(name string) (f found) {
-		db, err := sql.Open(name, newPath(t))
-		require.NoError(t, err)
-		defer db.Close()
-		c, err := db.Conn(context.Background())
-		require.NoError(t, err)
-		defer c.Close()
-		require.NoError(t, c.Raw(func(dc any) error {
-			f.conn = optionalInterfaces(dc)
-			st, err := dc.(driver.Conn).Prepare("SELECT 1")
-			require.NoError(t, err)
-			defer st.Close()
-			f.stmt = optionalInterfaces(st)
-			rows, err := st.(driver.StmtQueryContext).QueryContext(context.Background(), nil)
-			require.NoError(t, err)
-			defer rows.Close()
-			f.rows = optionalInterfaces(rows)
-			return nil
-		}))
-		return f
-	}
-	require.Equal(t, look("sqlite3"), look("coopsqlite"))
-}
-
-func optionalInterfaces(v any) []string {
-	var names []string
-	add := func(name string, ok bool) {
-		if ok {
-			names = append(names, name)
-		}
-	}
-	_, ok := v.(driver.Pinger)
-	add("Pinger", ok)
-	_, ok = v.(driver.Execer)
-	add("Execer", ok)
-	_, ok = v.(driver.ExecerContext)
-	add("ExecerContext", ok)
-	_, ok = v.(driver.Queryer)
-	add("Queryer", ok)
-	_, ok = v.(driver.QueryerContext)
-	add("QueryerContext", ok)
-	_, ok = v.(driver.ConnPrepareContext)
-	add("ConnPrepareContext", ok)
-	_, ok = v.(driver.ConnBeginTx)
-	add("ConnBeginTx", ok)
-	_, ok = v.(driver.NamedValueChecker)
-	add("NamedValueChecker", ok)
-	_, ok = v.(driver.ColumnConverter)
-	add("ColumnConverter", ok)
-	_, ok = v.(driver.StmtExecContext)
-	add("StmtExecContext", ok)
-	_, ok = v.(driver.StmtQueryContext)
-	add("StmtQueryContext", ok)
-	_, ok = v.(driver.RowsNextResultSet)
-	add("RowsNextResultSet", ok)
-	_, ok = v.(driver.RowsColumnTypeScanType)
-	add("RowsColumnTypeScanType", ok)
-	_, ok = v.(driver.RowsColumnTypeDatabaseTypeName)
-	add("RowsColumnTypeDatabaseTypeName", ok)
-	_, ok = v.(driver.RowsColumnTypeLength)
-	add("RowsColumnTypeLength", ok)
-	_, ok = v.(driver.RowsColumnTypeNullable)
-	add("RowsColumnTypeNullable", ok)
-	_, ok = v.(driver.RowsColumnTypePrecisionScale)
-	add("RowsColumnTypePrecisionScale", ok)
-	// SessionResetter and Validator are how a connection is kept clean.
-	return slices.Clip(names)
 }
 
 func TestMetadataIsReadInSQL(t *testing.T) {

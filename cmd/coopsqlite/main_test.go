@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -365,4 +366,17 @@ func TestLongWorkShowsProgressOnATerminalOnly(t *testing.T) {
 	s = &session{in: strings.NewReader(""), out: &out, err: &err, terminal: true}
 	require.Equal(t, exitOwned, run(context.Background(), s, []string{"fence", path, "--wait", "50ms"}))
 	require.Contains(t, err.String(), "Waiting up to 50ms for stockd")
+}
+
+func TestDemoSaysWhichPromiseWasBroken(t *testing.T) {
+	var out bytes.Buffer
+	d := &demo{s: &session{out: &out}}
+	d.row("kept", lands, nil)
+	d.row("kept", noPermit, errors.New(noPermit))
+	require.Zero(t, d.broken)
+	d.row("refused", lands, errors.New(noPermit))
+	d.row("let in", noPermit, nil)
+	d.row("refused otherwise", noPermit, errors.New(noContext))
+	require.Equal(t, 3, d.broken)
+	require.Contains(t, out.String(), "BROKEN  let in\n            the write lands\n            promised: "+noPermit)
 }
