@@ -4,6 +4,7 @@
 #include "shim.h"
 
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -300,21 +301,31 @@ static int make_metadata(coop_conn *c) {
   }
   if (rc == SQLITE_OK) rc = put(s, "}", 1);
   if (rc != SQLITE_OK) return rc;
-  s->metadata = malloc(s->len);
+  s->metadata = malloc(sizeof *s->metadata + s->len);
   if (!s->metadata) return SQLITE_NOMEM;
-  memcpy(s->metadata, s->buf, s->len);
-  s->metadata_len = s->len;
+  s->metadata->refs = 1;
+  s->metadata->len = s->len;
+  memcpy(s->metadata->data, s->buf, s->len);
   return SQLITE_OK;
 }
 
+static void release_text(void *data) {
+  coop_text *t = (coop_text *)((char *)data - offsetof(coop_text, data));
+  if (--t->refs == 0) free(t);
+}
+
 static void result_metadata(sqlite3_context *ctx, coop_conn *c) {
+  coop_text *t;
   if (c->metadata_len == 0) return;
   if (!c->tracking.metadata && make_metadata(c) != SQLITE_OK) {
     sqlite3_result_error_nomem(ctx);
     return;
   }
-  /* It stays until other metadata is set, which no statement outlives. */
-  sqlite3_result_text64(ctx, c->tracking.metadata, c->tracking.metadata_len, SQLITE_STATIC, SQLITE_UTF8);
+  /* Not copied for every change, but a statement whose rows are still being
+  ** read may outlive the metadata it ran with. */
+  t = c->tracking.metadata;
+  t->refs++;
+  sqlite3_result_text64(ctx, t->data, t->len, release_text, SQLITE_UTF8);
 }
 
 /* coop_change(what): the circumstances of a change. */
@@ -431,7 +442,7 @@ static void moved(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
     }
     value.p = kept_value(k), value.n = k->value_len;
     own.p = kept_own(k), own.n = k->own_len;
-    if (4 + k->index >= argc || !same(own.p, own.n, text_of(argv[4 + k->index]))) {
+    if (k->index < 0 || k->index >= argc - 4 || !same(own.p, own.n, text_of(argv[4 + k->index]))) {
       drop(at); /* out of the way */
       continue;
     }
@@ -505,7 +516,7 @@ int coop_changes_register(coop_conn *c) {
 }
 
 void coop_changes_new_metadata(coop_changes *s) {
-  free(s->metadata);
+  if (s->metadata) release_text(s->metadata->data);
   s->metadata = 0;
 }
 

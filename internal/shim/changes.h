@@ -17,6 +17,13 @@ typedef struct coop_kept {
                ** kept row's own, equal for SQL; the kept row's primary key; the row */
 } coop_kept;
 
+/* A text that values of SQLite's refer to, and that lives until none does. */
+typedef struct coop_text {
+  int64_t refs;
+  int64_t len;
+  char data[];
+} coop_text;
+
 /* What a connection remembers for change tracking. */
 typedef struct coop_changes {
   char *buf; /* where rows are encoded */
@@ -25,8 +32,7 @@ typedef struct coop_changes {
   char *differ; /* the old and the new row of coop_differ */
   int64_t old_len, new_len, differ_cap;
 
-  char *metadata; /* of the connection, as JSON; NULL: not made yet */
-  int64_t metadata_len;
+  coop_text *metadata; /* of the connection, as JSON; NULL: not made yet */
 
   int64_t tx;          /* number of the transaction, */
   uint32_t tx_version; /* and the version of the data it began with */

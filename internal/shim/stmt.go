@@ -115,6 +115,9 @@ func (s *Stmt) Finalize() {
 // where it lies; below it a copy into the argument buffer is cheaper.
 const pinFrom = 2 << 10
 
+// keepBuffer is the size up to which the argument buffer is used again.
+const keepBuffer = 64 << 10
+
 // Args holds the arguments of one run; a connection reuses it.
 type Args struct {
 	args   []C.coop_arg
@@ -189,12 +192,15 @@ func (a *Args) pointers() (first *C.coop_arg, buf *C.char) {
 	return first, (*C.char)(unsafe.Pointer(unsafe.SliceData(a.buf)))
 }
 
-// release lets go of what was pinned. The pointers go too: cgo checks all of
-// the array they are in at the next run, when they may not be pinned any more.
+// release lets go of what was pinned, and of a buffer that is too large to be
+// kept for the next run.
 func (a *Args) release() {
 	if a.pinned {
 		a.pinner.Unpin()
 		a.pinned = false
+	}
+	if cap(a.buf) > keepBuffer {
+		a.buf = nil
 	}
 }
 
