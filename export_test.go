@@ -51,3 +51,10 @@ func Selects(value, table string) (bool, error) {
 	s, err := parseSelection("_coop_tables", value)
 	return s.has(table), err
 }
+
+// WriteQueue is how many calls of Write wait for their turn.
+func WriteQueue(s *Store) int {
+	s.group.mu.Lock()
+	defer s.group.mu.Unlock()
+	return len(s.group.queue)
+}

@@ -168,6 +168,10 @@ func (g *group) close(err error) {
 		g.shared[i] = nil
 	}
 	g.shared = g.shared[:0]
+	if g.session.leaked {
+		g.session.close()
+		g.session = nil
+	}
 }
 
 // begin opens the transaction, or a savepoint in the one that is open. The

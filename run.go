@@ -236,6 +236,9 @@ func (c *conn) admitStatement(ctx context.Context, s *statement) error {
 // admitInTx refuses statements of a transaction that has ended without the
 // caller's doing: they would run outside any.
 func (c *conn) admitInTx(s *statement) error {
+	if c.inSession && s.transactional() && !s.savepoint {
+		return errors.New("coopsqlite: BEGIN, COMMIT and ROLLBACK are not allowed inside Write and Bulk: return an error to roll back")
+	}
 	if c.tx != nil && c.tx.ended {
 		if s.opens && c.tx.cause == nil { // after a COMMIT of the caller's own
 			c.tx.ended = false

@@ -16,6 +16,9 @@ type session struct {
 	sqlConn *sql.Conn
 	conn    *conn
 	broken  bool
+	// leaked: a sql.Row was never scanned. It keeps a lock in the sql.Conn for
+	// ever, so that Close would never return.
+	leaked bool
 }
 
 // inside is a connector for the store's own pool: the same connections, without
@@ -135,7 +138,15 @@ func (s *session) aborted() error {
 	return cause
 }
 
-func (s *session) close() { _ = s.sqlConn.Close() }
+// close gives the connection back to the store's own pool, or ends it if that
+// is not possible any more.
+func (s *session) close() {
+	if !s.leaked {
+		_ = s.sqlConn.Close()
+		return
+	}
+	_ = s.do(func(c *conn) error { return c.destroy() })
+}
 
 // body is what a function of Write or Bulk runs its statements on.
 type body struct {
@@ -146,6 +157,7 @@ type body struct {
 	company bool
 	over    bool
 	stmts   []*sql.Stmt
+	rows    []*sql.Rows
 }
 
 // enter lets a function in.
@@ -162,11 +174,15 @@ func (s *session) enter(ctx context.Context, company bool) *body {
 // rolled the transaction back meanwhile.
 func (b *body) leave() error {
 	b.over = true
+	for _, rows := range b.rows {
+		_ = rows.Close()
+	}
 	for _, st := range b.stmts {
 		_ = st.Close()
 	}
 	return b.session.do(func(c *conn) error {
 		for _, r := range c.live {
+			b.session.leaked = b.session.leaked || !r.closed
 			_ = r.Close()
 		}
 		clear(c.live)
@@ -212,7 +228,11 @@ func (b *body) QueryContext(ctx context.Context, query string, args ...any) (*sq
 	if err != nil {
 		return nil, err
 	}
-	return b.session.sqlConn.QueryContext(ctx, query, args...)
+	rows, err := b.session.sqlConn.QueryContext(ctx, query, args...)
+	if err == nil {
+		b.rows = append(b.rows, rows)
+	}
+	return rows, err
 }
 
 func (b *body) QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row {
