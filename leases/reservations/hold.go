@@ -55,7 +55,7 @@ func (r *Repository) decide(ctx context.Context, what, scope, key string, want S
 		if err := r.end(ctx, tx, &found, want, now); err != nil {
 			return err
 		}
-		return r.box.Append(ctx, tx, events...)
+		return r.box.Append(r.store.Settle(ctx, now), tx, events...)
 	})
 	if errors.Is(err, sql.ErrNoRows) {
 		err = ErrNotFound

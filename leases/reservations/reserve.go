@@ -2,6 +2,7 @@ package reservations
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -107,7 +108,7 @@ func (r *Repository) reserve(ctx context.Context, tx sqltx.Querier, o order) (Re
 		}
 	}
 	if o.Event != nil {
-		if err := r.box.Append(ctx, tx, *o.Event); err != nil {
+		if err := r.box.Append(r.store.Settle(ctx, now), tx, *o.Event); err != nil {
 			return Receipt{}, err
 		}
 	}
@@ -117,11 +118,19 @@ func (r *Repository) reserve(ctx context.Context, tx sqltx.Querier, o order) (Re
 // claimKey inserts the reservation and returns its id, or sql.ErrNoRows if the
 // key is taken, after waiting for a transaction that is just taking it.
 func (r *Repository) claimKey(ctx context.Context, tx sqltx.Querier, o order, now int64) (id int64, err error) {
-	err = tx.QueryRowContext(ctx, r.texts.Of(`INSERT INTO {reservations}
+	const insert = `INSERT INTO {reservations}
 		(scope, op_key, fingerprint, payload, state, held_until, created_at, ended_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)
-		ON CONFLICT (scope, op_key) DO NOTHING RETURNING id`),
-		o.Scope, o.Key, o.fingerprint, notNil(o.Payload), o.state(), o.heldUntil(now), now, o.endedAt(now)).Scan(&id)
-	return id, err
+		ON CONFLICT (scope, op_key) DO NOTHING`
+	args := []any{o.Scope, o.Key, o.fingerprint, notNil(o.Payload), o.state(), o.heldUntil(now), now, o.endedAt(now)}
+	if r.store.Dialect() == leases.Postgres {
+		err = tx.QueryRowContext(ctx, r.texts.Of(insert+` RETURNING id`), args...).Scan(&id)
+		return id, err
+	}
+	result, err := tx.ExecContext(ctx, r.texts.Of(insert), args...)
+	if inserted, err := changed(result, err); err != nil || !inserted {
+		return 0, cmp.Or(err, sql.ErrNoRows)
+	}
+	return result.LastInsertId()
 }
 
 // replay answers for a key that is taken; sql.ErrNoRows if it is not.

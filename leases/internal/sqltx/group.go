@@ -38,9 +38,27 @@ func (s *Store) WriteGrouped(ctx context.Context, fn func(ctx context.Context, t
 // SQLite no longer waits for the lock, and refuses it at once when somebody
 // else has written since.
 func (s *Store) Lock(ctx context.Context, tx Querier) error {
-	if s.dialect != SQLite {
+	if _, settled := s.settled(ctx); settled || s.dialect != SQLite {
 		return nil
 	}
 	_, err := tx.ExecContext(ctx, `UPDATE "coop_clock" SET boot_id = boot_id WHERE 0`)
 	return err
+}
+
+type settledKey struct{}
+
+type settled struct {
+	db  *sql.DB
+	now int64
+}
+
+// Settle returns a context for those who work on in a transaction that has the
+// write lock and has read the time: they need not do it again.
+func (s *Store) Settle(ctx context.Context, now int64) context.Context {
+	return context.WithValue(ctx, settledKey{}, settled{s.db, now})
+}
+
+func (s *Store) settled(ctx context.Context) (now int64, ok bool) {
+	v, ok := ctx.Value(settledKey{}).(settled)
+	return v.now, ok && v.db == s.db
 }

@@ -37,6 +37,9 @@ ON CONFLICT (id) DO UPDATE SET boot_id = excluded.boot_id, boot_ns = excluded.bo
 // the boot-time clock with its anchor on SQLite, and the wall clock where the
 // system has no such clock.
 func (s *Store) Now(ctx context.Context, tx Querier) (int64, error) {
+	if now, ok := s.settled(ctx); ok {
+		return now, nil
+	}
 	return s.now(ctx, tx, true)
 }
 
@@ -55,19 +58,20 @@ func (s *Store) now(ctx context.Context, q Querier, mayAnchor bool) (int64, erro
 		err := q.QueryRowContext(ctx, readServer).Scan(&now)
 		return now, err
 	}
+	if a := s.anchored.Load(); a != nil {
+		return a.now(), nil
+	}
 	id := bootID()
 	sinceBoot, ok := BootTime()
 	if !ok || id == "" {
 		return time.Now().UnixNano(), nil
 	}
-	var anchorID string
-	var bootNS, unixNS int64
-	err := q.QueryRowContext(ctx, readAnchor).Scan(&anchorID, &bootNS, &unixNS)
-	switch {
-	case err != nil && !errors.Is(err, sql.ErrNoRows):
-		return 0, fmt.Errorf("read the clock's anchor: %w", err)
-	case err == nil && anchorID == id:
-		return unixNS + int64(sinceBoot) - bootNS, nil
+	a, err := anchorOf(ctx, q, id)
+	if err != nil {
+		return 0, err
+	}
+	if a != nil {
+		return a.now(), nil
 	}
 	wall := time.Now().UnixNano()
 	if mayAnchor {
@@ -76,6 +80,51 @@ func (s *Store) now(ctx context.Context, q Querier, mayAnchor bool) (int64, erro
 		}
 	}
 	return wall, nil
+}
+
+// anchorage is the anchor's row, of this boot.
+type anchorage struct{ bootNS, unixNS int64 }
+
+func (a *anchorage) now() int64 {
+	sinceBoot, _ := BootTime() // it told when the anchor was written
+	return a.unixNS + int64(sinceBoot) - a.bootNS
+}
+
+// anchorOf reads the anchor, nil if there is none of this boot.
+func anchorOf(ctx context.Context, q Querier, id string) (*anchorage, error) {
+	var anchorID string
+	var a anchorage
+	err := q.QueryRowContext(ctx, readAnchor).Scan(&anchorID, &a.bootNS, &a.unixNS)
+	if errors.Is(err, sql.ErrNoRows) || err == nil && anchorID != id {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the clock's anchor: %w", err)
+	}
+	return &a, nil
+}
+
+// fixAnchor reads the anchor once and for all where no other process can write
+// it, writing it before if it must.
+func (s *Store) fixAnchor(ctx context.Context) error {
+	id := bootID()
+	if s.clock != nil || id == "" || !s.alone() {
+		return nil
+	}
+	a, err := anchorOf(ctx, s.db, id)
+	if err == nil && a == nil {
+		err = s.Write(ctx, func(ctx context.Context, tx *sql.Tx) error {
+			_, err := s.Now(ctx, tx)
+			return err
+		})
+		if err == nil {
+			a, err = anchorOf(ctx, s.db, id)
+		}
+	}
+	if err == nil {
+		s.anchored.Store(a)
+	}
+	return err
 }
 
 // injectedNow never goes back, whatever the injected clock does.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coopsqlite/coopsqlite/internal/hint"
@@ -36,6 +37,8 @@ type Store struct {
 	db      *sql.DB
 	dialect Dialect
 	owner   hint.Owner // nil unless the pool is coopsqlite's
+
+	anchored atomic.Pointer[anchorage] // nil unless the anchor cannot change
 
 	clock  Clock // nil for the real one
 	lastMu sync.Mutex
@@ -91,6 +94,11 @@ func (s *Store) Committed() <-chan struct{} {
 		return s.owner.Committed()
 	}
 	return nil
+}
+
+// alone reports whether no other process writes to the store.
+func (s *Store) alone() bool {
+	return s.owner != nil && (s.owner.Mode() == "exclusive" || s.owner.Mode() == "process")
 }
 
 // Rebind writes the placeholders of query, given as ?, as the dialect wants

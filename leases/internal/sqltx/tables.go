@@ -44,9 +44,16 @@ func withAnchor(d Dialect, tables []Table) []Table {
 	return tables
 }
 
-// Ensure creates the tables that are missing. Where none is, it runs no DDL
-// and writes nothing.
+// Ensure creates the tables that are missing. Where none is, it runs no DDL,
+// and writes nothing but the clock's anchor.
 func (s *Store) Ensure(ctx context.Context, tables ...Table) error {
+	if err := s.ensure(ctx, tables...); err != nil {
+		return err
+	}
+	return s.fixAnchor(ctx)
+}
+
+func (s *Store) ensure(ctx context.Context, tables ...Table) error {
 	tables = withAnchor(s.dialect, tables)
 	var missing []Table
 	for _, t := range tables {

@@ -162,6 +162,35 @@ var appending = []promise{
 		s.ack(r, d)
 		require.Equal(s, "second", string(s.claimOne(r).Payload))
 	}},
+	{"AppenderThatHadToWaitComesAfterAllOfTheOther", func(s *store) {
+		if s.dialect == leases.SQLite {
+			s.Skip("SQLite has one writer: no two transactions can append at a time")
+		}
+		s.append(of("7", "0")) // the head is there
+		first, err := s.db.BeginTx(s.Context(), nil)
+		require.NoError(s, err)
+		defer first.Rollback()
+		require.NoError(s, s.box.Append(s.Context(), first, of("7", "1")))
+		appended := make(chan struct{})
+		go func() {
+			defer close(appended)
+			s.append(of("7", "3"))
+		}()
+		s.eventually("the second to wait for the first", func() bool {
+			var waiting int
+			err := s.db.QueryRowContext(s.Context(), `SELECT count(*) FROM pg_locks WHERE NOT granted`).Scan(&waiting)
+			return err == nil && waiting > 0
+		})
+		require.NoError(s, s.box.Append(s.Context(), first, of("7", "2")))
+		require.NoError(s, first.Commit())
+		within(s, appended, "the second append")
+		r := s.relay(outbox.RelayOptions{})
+		for _, text := range []string{"0", "1", "2", "3"} {
+			d := s.claimOne(r)
+			require.Equal(s, text, string(d.Payload))
+			s.ack(r, d)
+		}
+	}},
 }
 
 // sortWithin undoes the order between aggregates of one claim, which nobody
