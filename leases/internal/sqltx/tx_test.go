@@ -70,7 +70,7 @@ func TestWriteBesideAnotherWriterEndsWithItsContext(t *testing.T) {
 	holder, err := other.Begin(t.Context())
 	require.NoError(t, err)
 	defer holder.Rollback()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	err = s.Write(ctx, func(context.Context, *sql.Tx) error { return nil })
 	require.ErrorIs(t, err, context.DeadlineExceeded)
