@@ -219,22 +219,42 @@ func TestFenceAndUnfence(t *testing.T) {
 
 func TestOwnedStoreIsStatusThreeAndNamesTheOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "app.db")
-	db := own(t, path, "_journal_mode=WAL", "CREATE TABLE t (a)")
+	own(t, path, "_journal_mode=WAL", "CREATE TABLE t (a)")
 	for _, args := range [][]string{{"fence", path}, {"unfence", path}, {"exec", path, "INSERT INTO t VALUES (1)"}} {
 		r := call(t, args...)
 		require.Equal(t, exitOwned, r.status, "%+v", r)
 		require.Contains(t, r.err, "Another Coop writer owns this store")
 		require.Contains(t, r.err, "stockd")
 	}
-	cmd := commandLine("exec", path, "INSERT INTO t VALUES (1) RETURNING a", "--wait", "50s")
+}
+
+// notice is what is printed on a terminal; it passes on that a text came by.
+type notice struct {
+	text string
+	seen chan struct{}
+}
+
+func (n *notice) Write(p []byte) (int, error) {
+	if n.seen != nil && strings.Contains(string(p), n.text) {
+		close(n.seen)
+		n.seen = nil
+	}
+	return len(p), nil
+}
+
+func TestWaitingCommandGetsTheStoreWhenItsOwnerGoes(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	db := own(t, path, "_journal_mode=WAL", "CREATE TABLE t (a)")
+	waits := make(chan struct{})
 	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	require.NoError(t, cmd.Start())
-	// It shows in the lock file's poll that it waits; whenever it comes, the
-	// store is handed over.
-	time.Sleep(50 * time.Millisecond)
+	s := &session{in: strings.NewReader(""), out: &out, err: &notice{"Waiting up to 50s for stockd", waits}, terminal: true}
+	status := make(chan int)
+	go func() {
+		status <- run(context.Background(), s, []string{"exec", path, "INSERT INTO t VALUES (1) RETURNING a", "--wait", "50s"})
+	}()
+	<-waits
 	require.NoError(t, db.Close())
-	require.NoError(t, cmd.Wait(), out.String())
+	require.Equal(t, exitFine, <-status)
 	require.Equal(t, "a\n1\n", out.String())
 }
 
