@@ -432,3 +432,31 @@ func TestStatsCountWhatHappenedAtTheGate(t *testing.T) {
 	require.LessOrEqual(t, after.GateWaits.P50, after.GateWaits.P99)
 	require.LessOrEqual(t, after.GateWaits.P99, after.GateWaits.Max)
 }
+
+func TestFirstWriteOfADeferredTransactionWaitsForAnOutsider(t *testing.T) {
+	ctx := context.Background()
+	inEachJournalMode(t, "&_busy_timeout=60000", func(t *testing.T, db *sql.DB, path string) {
+		for _, write := range []string{"INSERT INTO t(v) VALUES('mine')", "INSERT INTO t(v) VALUES('mine') RETURNING id", "CREATE TABLE u(x)"} {
+			outsider := start(t, roleOutsider, path)
+			require.Empty(t, outsider.try("BEGIN IMMEDIATE"))
+			require.Empty(t, outsider.try("CREATE TABLE IF NOT EXISTS theirs(x)"))
+			c := grab(t, db)
+			connExec(t, c, "BEGIN")
+			written := make(chan error, 1)
+			go func() {
+				_, err := c.ExecContext(ctx, write)
+				written <- err
+			}()
+			select {
+			case err := <-written:
+				t.Fatalf("%s did not wait: %v", write, err)
+			case <-time.After(100 * time.Millisecond):
+			}
+			require.Empty(t, outsider.try("COMMIT"))
+			require.NoError(t, <-written)
+			connExec(t, c, "COMMIT")
+			require.NoError(t, c.Close())
+			outsider.stop()
+		}
+	})
+}

@@ -53,7 +53,7 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 			return nil, err
 		}
 	}
-	if err := first(c.setMetadata(ctx), c.askFirst(s)); err != nil {
+	if err := c.setMetadata(ctx); err != nil {
 		c.settle(nil, err)
 		return nil, err
 	}
@@ -62,7 +62,11 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 	if r.write {
 		c.sh.NewStatement()
 	}
-	inner, err := r.first(args)
+	var inner *sqlite3.SQLiteRows
+	err := c.askFirst(s)
+	if err == nil {
+		inner, err = r.first(args)
+	}
 	c.sh.Unwatch()
 	if err == nil && r.write {
 		c.sh.Refresh()

@@ -157,10 +157,21 @@ func (c *conn) afterDDL(s *statement) error {
 // askFirst asks the fence before a statement that no trigger guards and no
 // transaction can be put around: VACUUM, and PRAGMAs such as journal_mode. It
 // does so too before the first write of a transaction that was not begun by us
-// with BEGIN IMMEDIATE: that write may drop coop_owner, and with it the answer.
+// with BEGIN IMMEDIATE, if that write may take the answer away with coop_owner.
+// Other writes of such a transaction are judged when they have run.
 func (c *conn) askFirst(s *statement) error {
-	if s.reads || s.transactional() || c.checked || c.own.mode == modeReader || s.dml && c.sh.Autocommit() {
+	if s.reads || s.transactional() || c.checked || c.own.mode == modeReader {
 		return nil
+	}
+	switch auto := c.sh.Autocommit(); {
+	case auto && s.dml, !auto && !s.touchesOwner && !c.authorizerLost:
+		return nil
+	case !auto:
+		// The question is a read, and behind a read SQLite does not wait for
+		// the write lock. So that comes first.
+		if err := c.sh.Control(shim.LockForWrite); err != nil && !hasCode(err, sqlite3.ErrError) {
+			return err
+		}
 	}
 	state, err := c.sh.CheckFence()
 	if err != nil || state == shim.NoOwner {

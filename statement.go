@@ -48,6 +48,8 @@ type class struct {
 	ddl    bool // changes main's schema
 	// dropsOurs: may have dropped what the fences need.
 	dropsOurs bool
+	// touchesOwner: may change or drop coop_owner.
+	touchesOwner bool
 	// opens, commits, rollsBack: BEGIN or SAVEPOINT; COMMIT or RELEASE;
 	// ROLLBACK, also to a savepoint.
 	opens, commits, rollsBack, savepoint bool
@@ -158,6 +160,7 @@ func (c *conn) classify(s *statement, authorized bool) error {
 	s.ddl = seen&shim.DDL != 0 || unnamed && seen&shim.NoWrap == 0
 	s.alters = seen&shim.Alters != 0 || s.ddl && c.authorizerLost
 	s.dropsOurs = seen&shim.DropsOurs != 0 || s.ddl && c.authorizerLost
+	s.touchesOwner = seen&shim.TouchesOwner != 0
 	s.wrap = (s.ddl || seen&shim.Header != 0 || c.authorizerLost && s.writes) && seen&shim.NoWrap == 0 && !s.transactional()
 	if s.attached == "" && seen&shim.WriteAttached != 0 {
 		s.attached = anyAttached

@@ -168,6 +168,11 @@ static void saw_alter(coop_conn *c, const char *table) {
   c->altered[n] = 0;
 }
 
+/* The schema does not matter: to be careful costs nothing much. */
+static void saw_table(coop_conn *c, const char *table) {
+  if (table && sqlite3_stricmp(table, "coop_owner") == 0) c->seen |= COOP_SEEN_OWNER;
+}
+
 static int is_fence(const char *trigger) {
   return trigger && strncmp(trigger, "coop_fence_", sizeof "coop_fence_" - 1) == 0;
 }
@@ -213,13 +218,17 @@ static int authorize(void *p, int action, const char *a, const char *b, const ch
   case SQLITE_UPDATE:
   case SQLITE_DELETE:
     if (is_schema_table(a) && schema && strcmp(schema, "main") == 0) c->seen |= COOP_SEEN_DDL;
+    saw_table(c, a);
     saw_write(c, schema);
     break;
   case SQLITE_ALTER_TABLE: /* here the first argument is the schema */
     if (a && strcmp(a, "main") == 0) saw_alter(c, b);
+    saw_table(c, b);
     saw_write(c, a);
     break;
   case SQLITE_DROP_TABLE:
+    saw_table(c, a);
+    /* fall through */
   case SQLITE_DROP_VIEW:
   case SQLITE_DROP_TRIGGER:
     if (a && sqlite3_strnicmp(a, "coop_", 5) == 0) c->seen |= COOP_SEEN_DROPS_OURS;
@@ -458,7 +467,7 @@ int coop_exec(coop_conn *c, const char *sql, int n) {
 static const char *const kept[COOP_STMT_COUNT] = {
     "BEGIN", "BEGIN IMMEDIATE", "BEGIN EXCLUSIVE", "COMMIT", "ROLLBACK",
     "SAVEPOINT coop_savepoint", "RELEASE coop_savepoint", "ROLLBACK TO coop_savepoint",
-    "SELECT fence FROM main.coop_owner", "PRAGMA main.schema_version"};
+    "DELETE FROM main.coop_owner WHERE 0", "SELECT fence FROM main.coop_owner", "PRAGMA main.schema_version"};
 
 static int prepare_kept(coop_conn *c, int which) {
   if (c->stmts[which]) return SQLITE_OK;

@@ -67,6 +67,7 @@ const (
 	Savepoint      Kind = C.COOP_STMT_SAVEPOINT
 	Release        Kind = C.COOP_STMT_RELEASE
 	RollbackTo     Kind = C.COOP_STMT_ROLLBACK_TO
+	LockForWrite   Kind = C.COOP_STMT_LOCK_FOR_WRITE // an error if there is no coop_owner
 )
 
 // Seen is what the authorizer saw while a statement was compiled.
@@ -93,6 +94,7 @@ const (
 	Alters        Seen = C.COOP_SEEN_ALTER
 	Header        Seen = C.COOP_SEEN_HEADER
 	DropsOurs     Seen = C.COOP_SEEN_DROPS_OURS
+	TouchesOwner  Seen = C.COOP_SEEN_OWNER
 )
 
 // TxnState is the state of main's transaction: https://sqlite.org/c3ref/txn_state.html

@@ -38,7 +38,8 @@ enum {
   COOP_SEEN_PRAGMA_READS = 1 << 16, /* not readonly to SQLite, yet only a question */
   COOP_SEEN_ALTER = 1 << 17,     /* ALTER TABLE in main */
   COOP_SEEN_HEADER = 1 << 18,    /* a PRAGMA that writes main's header */
-  COOP_SEEN_DROPS_OURS = 1 << 19 /* drops something whose name begins with coop_ */
+  COOP_SEEN_DROPS_OURS = 1 << 19, /* drops something whose name begins with coop_ */
+  COOP_SEEN_OWNER = 1 << 20       /* changes main's coop_owner, or drops it */
 };
 
 /* The statements the shim keeps prepared on each connection. */
@@ -51,6 +52,7 @@ enum {
   COOP_STMT_SAVEPOINT,
   COOP_STMT_RELEASE,
   COOP_STMT_ROLLBACK_TO,
+  COOP_STMT_LOCK_FOR_WRITE,
   COOP_STMT_FENCE,
   COOP_STMT_SCHEMA_VERSION,
   COOP_STMT_COUNT
