@@ -75,7 +75,7 @@ func newConn(c *Connector, source *sqlite3.SQLiteConn) (*conn, error) {
 		connector: c, cfg: c.cfg, own: c.own, source: source,
 		cov: &c.own.coverage, gate: &c.own.gate, cache: newStmtCache(c.cfg.stmtCache),
 	}
-	if c.own.mode == modeMemory && c.own.key == "" {
+	if c.own.private() {
 		// Every connection has a database of its own, empty now.
 		dc.cov, dc.gate = &coverState{}, &gate{}
 	}
@@ -286,7 +286,7 @@ func (c *conn) Close() error {
 	if c.connector.wrapped && closedWithPool() {
 		return first(c.destroy(), c.connector.Close())
 	}
-	if !c.dirty && !c.alone && c.openRows == 0 && c.connector.park(c) {
+	if !c.dirty && !c.alone && !c.own.private() && c.openRows == 0 && c.connector.park(c) {
 		return nil
 	}
 	err := c.destroy()

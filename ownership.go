@@ -371,6 +371,10 @@ func (o *ownership) lose(reason string) *fencedError {
 	return o.lost.Load()
 }
 
+// private reports whether every connection has a database of its own, in memory
+// or in a temporary file, which ends with it.
+func (o *ownership) private() bool { return o.mode == modeMemory && o.key == "" }
+
 func (o *ownership) name() string {
 	if o.path == "" {
 		return "database in memory"

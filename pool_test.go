@@ -207,3 +207,19 @@ func TestDDLOnFTS5TablesWorksBesideCachedStatements(t *testing.T) {
 		require.NoError(t, insert.Close())
 	}
 }
+
+func TestDatabaseInMemoryEndsWithItsConnection(t *testing.T) {
+	ctx := context.Background()
+	for _, driver := range []string{"sqlite3", "coopsqlite"} {
+		db, err := sql.Open(driver, ":memory:")
+		require.NoError(t, err)
+		db.SetMaxIdleConns(0)
+		conn, err := db.Conn(ctx)
+		require.NoError(t, err)
+		_, err = conn.ExecContext(ctx, "CREATE TABLE t (a)")
+		require.NoError(t, err)
+		require.NoError(t, conn.Close())
+		require.Equal(t, "0", value(t, db, "SELECT count(*) FROM sqlite_schema"), driver)
+		require.NoError(t, db.Close())
+	}
+}

@@ -338,7 +338,7 @@ func (s *Store) usable() error {
 	switch {
 	case closed:
 		return fmt.Errorf("%w: %s: the sql.DB was closed", ErrStopped, s.own.name())
-	case s.own.mode == modeMemory && s.own.key == "":
+	case s.own.private():
 		return errors.New("coopsqlite: every connection to this database in memory has one of its own: use file:name?mode=memory&cache=shared")
 	}
 	return nil
