@@ -189,9 +189,19 @@ func (m *Manager) attempt(ctx context.Context, c claim, blind bool) (*Lease, vie
 	return nil, v, nil
 }
 
-// look reads what is free, in an order that spreads claims over a
-// semaphore's slots.
+// look reads what is free.
 func (m *Manager) look(ctx context.Context, c claim) (v view, err error) {
+	read := m.lookAtOne
+	if len(c.names) > 1 {
+		read = m.lookAtSlots
+	}
+	if v, err = read(ctx, c); err != nil {
+		return view{}, fmt.Errorf("leases: look at %s: %w", c.key.name, err)
+	}
+	return v, nil
+}
+
+func (m *Manager) lookAtOne(ctx context.Context, c claim) (v view, err error) {
 	ctx, cancel := m.op(ctx)
 	defer cancel()
 	err = m.store.Read(ctx, func(ctx context.Context, q sqltx.Querier) error {
@@ -199,20 +209,35 @@ func (m *Manager) look(ctx context.Context, c claim) (v view, err error) {
 		if err != nil {
 			return err
 		}
-		v = view{}
-		from := mathrand.IntN(len(c.names))
-		for i := range c.names {
-			r := reading{now: now}
-			r.row, _, err = m.table.get(ctx, q, m.table.read, c.names[(from+i)%len(c.names)])
-			if err != nil {
-				return err
-			}
-			v.add(r)
+		r, _, err := m.table.get(ctx, q, m.table.read, c.names[0])
+		if err != nil {
+			return err
 		}
+		v = view{}
+		v.add(reading{row: r, now: now})
 		return nil
 	})
-	if err != nil {
-		return v, fmt.Errorf("leases: look at %s: %w", c.key.name, err)
+	return v, err
+}
+
+// lookAtSlots reads a semaphore's part of the table at once, and names the
+// free slots in an order that spreads claims over them.
+func (m *Manager) lookAtSlots(ctx context.Context, c claim) (v view, err error) {
+	found := map[string]reading{}
+	for r, err := range m.scan(ctx, slotPrefix(c.key.name)) {
+		if err != nil {
+			return v, err
+		}
+		found[r.name] = r
+	}
+	from := mathrand.IntN(len(c.names))
+	for i := range c.names {
+		name := c.names[(from+i)%len(c.names)]
+		r, granted := found[name]
+		if !granted {
+			r.name = name // never yet, so it is free
+		}
+		v.add(r)
 	}
 	return v, nil
 }

@@ -1,6 +1,8 @@
 package leases_test
 
 import (
+	"flag"
+	"log"
 	"path/filepath"
 	"testing"
 
@@ -11,6 +13,10 @@ import (
 
 func TestMain(m *testing.M) {
 	leasetest.Main()
+	// Most of these tests wait, for one another and for leases to expire.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		log.Fatal(err)
+	}
 	m.Run()
 }
 

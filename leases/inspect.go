@@ -29,25 +29,39 @@ func (m *Manager) Owner(ctx context.Context, name string) (info Info, ok bool, e
 // it yields, so a lease that changes meanwhile is seen before or after.
 func (m *Manager) All(ctx context.Context, prefix string) iter.Seq2[Info, error] {
 	return func(yield func(Info, error) bool) {
-		from := prefix
-		for {
-			rows, err := m.pageOf(ctx, from)
+		for r, err := range m.scan(ctx, prefix) {
 			if err != nil {
 				yield(Info{}, fmt.Errorf("leases: list %q: %w", prefix, err))
 				return
 			}
-			for _, r := range rows {
+			if r.held() && !yield(r.info(), nil) {
+				return
+			}
+		}
+	}
+}
+
+// scan yields the rows with that prefix, in the order of the names.
+func (m *Manager) scan(ctx context.Context, prefix string) iter.Seq2[reading, error] {
+	return func(yield func(reading, error) bool) {
+		for from := prefix; ; {
+			page, err := m.pageOf(ctx, from)
+			if err != nil {
+				yield(reading{}, err)
+				return
+			}
+			for _, r := range page {
 				if !strings.HasPrefix(r.name, prefix) {
 					return // names are in order, so no more follow
 				}
-				if r.held() && !yield(r.info(), nil) {
+				if !yield(r, nil) {
 					return
 				}
 			}
-			if len(rows) < pageRows {
+			if len(page) < pageRows {
 				return
 			}
-			from = rows[len(rows)-1].name + "\x01" // the least name behind it: names have no NUL
+			from = page[len(page)-1].name + "\x01" // the least name behind it: names have no NUL
 		}
 	}
 }

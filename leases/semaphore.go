@@ -32,11 +32,13 @@ func (m *Manager) Semaphore(name string, n int) *Semaphore {
 		return s
 	}
 	for i := range n {
-		s.slots = append(s.slots, fmt.Sprintf("%s[%d]", name, i))
+		s.slots = append(s.slots, fmt.Sprintf("%s%d]", slotPrefix(name), i))
 	}
 	s.err = checkName("the last slot's name", s.slots[n-1])
 	return s
 }
+
+func slotPrefix(semaphore string) string { return semaphore + "[" }
 
 // Acquire takes one slot, as [Manager.Acquire] takes a lease. The line for
 // the semaphore is one for all its slots.

@@ -46,8 +46,8 @@ func (m *Manager) hold(ctx context.Context, l *Lease, fn func(context.Context, *
 				m.log.Warn("lease not released", "name", l.Info().Name, "err", rerr)
 				l.end(ErrReleased) // it expires by itself; nobody has it in hand any more
 			}
-		} else {
-			// It may still be ours by the store's clock, if only for Margin.
+		} else if unconfirmed(lost) {
+			// The store may have it as ours for longer than anybody told us.
 			m.giveBack(ctx, l.key, l.Info().Name, l.Info().Token)
 		}
 		err = withLoss(err, lost)
@@ -119,6 +119,11 @@ func lostError(err error) error {
 		return err
 	}
 	return nil
+}
+
+func unconfirmed(err error) bool {
+	var lost *LostError
+	return errors.As(err, &lost) && lost.Reason == Unconfirmed
 }
 
 // withLoss is err, and ErrLost if the lease was lost.

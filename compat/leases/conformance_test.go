@@ -3,6 +3,8 @@
 package leases_test
 
 import (
+	"flag"
+	"log"
 	"os"
 	"path/filepath"
 	"testing"
@@ -17,6 +19,10 @@ import (
 
 func TestMain(m *testing.M) {
 	leasetest.Main()
+	// Most of these tests wait, for one another and for leases to expire.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		log.Fatal(err)
+	}
 	os.Exit(pgtest.Main(m))
 }
 
