@@ -71,10 +71,12 @@ func (c *conn) lift(names []string) error {
 		if t == nil {
 			return fmt.Errorf("coopsqlite: Bulk: no such table: %s", name)
 		}
-		c.lifted[foldName(name)] = true
-		for _, f := range t.have {
-			if err := c.sh.Exec(dropTrigger(f.name)); err != nil {
-				return err
+		for _, fenced := range append([]string{name}, t.guards...) {
+			c.lifted[foldName(fenced)] = true
+			for _, f := range s.byName[foldName(fenced)].have {
+				if err := c.sh.Exec(dropTrigger(f.name)); err != nil {
+					return err
+				}
 			}
 		}
 	}

@@ -20,6 +20,7 @@ var roles = map[string]func(dsn string){
 	roleHammer:  playHammer,
 	roleWriter:  playWriter,
 	roleSession: playSession,
+	roleVirtual: playVirtual,
 }
 
 // roleSession is an owner that runs what it is sent on one connection, as it

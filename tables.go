@@ -17,6 +17,7 @@ type table struct {
 	tracked bool
 	why     string
 	have    []trigger // fences on this table
+	guards  []string  // shadow tables whose fences stand for this virtual one's
 	shadow  bool      // belongs to a virtual table
 	changes []trigger // that record its changes, if wanted
 	newest  int       // place in the schema of the user's last trigger on it
@@ -92,7 +93,7 @@ func (s *schema) classify(t *table, cfg *config) {
 	case strings.HasPrefix(lower, "_litestream_"):
 		t.why = "Litestream's own table"
 	case t.virtual != "":
-		t.why = s.whyVirtual(t, cfg)
+		s.classifyVirtual(t, cfg)
 	default:
 		t.tracked, t.why = s.trackShadow(t, cfg)
 		if t.why == "" && !strings.HasPrefix(lower, ownPrefix) && !cfg.tables.has(t.name) {
@@ -102,9 +103,15 @@ func (s *schema) classify(t *table, cfg *config) {
 }
 
 // fencedShadows lists, by module, the shadow tables that can carry a fence, and
-// whether that is on by default. Found by experiment: a fence on any other
-// shadow table of FTS5 ends the process, since FTS5 writes it while SQLite is
-// not able to run a trigger.
+// whether that is on by default.
+//
+// It must not grow without a look into the module. FTS keeps what is inserted
+// in memory and writes it when SQLite is about to open a savepoint. A trigger
+// that can raise an error makes the statement it is on open a savepoint, too,
+// within a transaction. So a fence on a table that FTS writes on that occasion
+// calls itself until the stack is used up: on _data and _idx of FTS5, and
+// _config, which the first deletion under "secure-delete" writes; on _segdir,
+// _segments and _stat of FTS3 and FTS4. The others are written as the rows are.
 var fencedShadows = map[string]struct {
 	suffixes  []string
 	byDefault bool
@@ -112,37 +119,32 @@ var fencedShadows = map[string]struct {
 	"rtree":     {[]string{"rowid"}, true},
 	"rtree_i32": {[]string{"rowid"}, true},
 	"geopoly":   {[]string{"rowid"}, true},
-	"fts5":      {[]string{"docsize", "content", "config"}, false},
-	"fts4":      {[]string{"segdir"}, false},
-	"fts3":      {[]string{"segdir"}, false},
+	"fts5":      {[]string{"content", "docsize"}, false},
+	"fts4":      {[]string{"content", "docsize"}, false},
+	"fts3":      {[]string{"content", "docsize"}, false},
 }
 
-// whyVirtual says how a virtual table is guarded: SQLite allows no trigger on it.
-func (s *schema) whyVirtual(t *table, cfg *config) string {
+// classifyVirtual says how a virtual table is guarded: SQLite allows no trigger
+// on it.
+func (s *schema) classifyVirtual(t *table, cfg *config) {
 	shadows, known := fencedShadows[t.virtual]
-	switch {
-	case !known:
-		return fmt.Sprintf("a virtual table (%s): SQLite allows no trigger on it", t.virtual)
-	case !cfg.virtual && !shadows.byDefault:
-		return fmt.Sprintf("a virtual table (%s): set _coop_virtual=on to fence it", t.virtual)
-	}
-	var on []string
 	for _, suffix := range shadows.suffixes {
-		if shadow := s.byName[foldName(t.name+"_"+suffix)]; shadow != nil && (t.virtual != "fts5" || suffix != "config" || s.hasFTS5Guard(t)) {
-			on = append(on, shadow.name)
+		if shadow := s.byName[foldName(t.name+"_"+suffix)]; shadow != nil {
+			t.guards = append(t.guards, shadow.name)
 		}
 	}
-	if len(on) == 0 {
-		return fmt.Sprintf("a virtual table (%s) without a shadow table that can carry a fence", t.virtual)
+	switch {
+	case !cfg.tables.has(t.name):
+		t.guards, t.why = nil, "excluded by _coop_tables"
+	case !known:
+		t.why = fmt.Sprintf("a virtual table (%s): SQLite allows no trigger on it", t.virtual)
+	case len(t.guards) == 0:
+		t.why = fmt.Sprintf("a virtual table (%s) without a shadow table that can carry a fence", t.virtual)
+	case !cfg.virtual && !shadows.byDefault:
+		t.guards, t.why = nil, fmt.Sprintf("a virtual table (%s): set _coop_virtual=on to fence it", t.virtual)
+	default:
+		t.why = "a virtual table, guarded through " + strings.Join(t.guards, ", ")
 	}
-	return "a virtual table, guarded through " + strings.Join(on, ", ")
-}
-
-// hasFTS5Guard reports whether ordinary writes of the FTS5 table meet a fence.
-// A contentless table with columnsize=0 writes none of the tables that can
-// carry one, other than its configuration.
-func (s *schema) hasFTS5Guard(t *table) bool {
-	return s.byName[foldName(t.name+"_docsize")] != nil || s.byName[foldName(t.name+"_content")] != nil
 }
 
 // trackShadow decides for ordinary tables, among which the shadow tables of a
@@ -192,8 +194,12 @@ func isShadowSuffix(module, suffix string) bool {
 
 // usingModule finds the module's name behind the table's, which may be quoted
 // in any of SQLite's ways.
-var usingModule = regexp.MustCompile(`(?is)^\s*CREATE\s+VIRTUAL\s+TABLE\s+(?:IF\s+NOT\s+EXISTS\s+)?` +
-	`(?:"(?:[^"]|"")*"|'(?:[^']|'')*'|` + "`(?:[^`]|``)*`" + `|\[[^\]]*\]|[^\s"'\x60\[]+)\s+USING\s+["'\x60\[]?(\w+)`)
+var usingModule = regexp.MustCompile(`(?is)^CREATE VIRTUAL TABLE\s` + blanks +
+	`(?:"(?:[^"]|"")*"|'(?:[^']|'')*'|` + "`(?:[^`]|``)*`" + `|\[[^\]]*\]|[^\s"'\x60\[/]+)` + blanks +
+	`USING` + blanks + `["'\x60\[]?(\w+)`)
+
+// blanks are white space and comments.
+const blanks = `(?:\s|/\*.*?\*/|--[^\n]*\n)*`
 
 func moduleOf(sql string) string {
 	if m := usingModule.FindStringSubmatch(sql); m != nil {
