@@ -117,6 +117,9 @@ func (m *Manager) wait(ctx context.Context, c claim, maxWait time.Duration) (*Le
 	blind := len(c.names) == 1 // the first time, try without looking
 	last := false
 	for poll := firstPoll; ; poll = min(poll+poll/2, lastPoll) {
+		if m.isClosed() { // what is released now is released by Close
+			return nil, ErrClosed
+		}
 		committed := m.store.Committed() // before the look, or a commit between them goes unseen
 		l, v, err := m.attempt(ctx, c, blind)
 		if l != nil || err != nil {

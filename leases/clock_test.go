@@ -35,7 +35,7 @@ func TestStepsOfTheWallClockMoveNoLease(t *testing.T) {
 			a, b := leasetest.StartWorker(t, s, "worker-a"), leasetest.StartWorker(t, s, "worker-b")
 			live := a.MustAcquire("live", time.Minute)
 			require.WithinDuration(t, time.Now().Add(-step), live.Info.Acquired, 30*time.Minute)
-			dead := a.MustAcquire("dead", 500*time.Millisecond)
+			dead := a.MustAcquire("dead", time.Second)
 			next, err := b.Acquire("dead", time.Minute, time.Minute)
 			require.NoError(t, err, "nobody waits longer for a dead holder")
 			require.False(t, next.Info.Acquired.Before(dead.Info.Expires))

@@ -47,7 +47,7 @@ func TestReleaseWakesTheNextInTheProcessAtOnce(t *testing.T) {
 	for name, b := range map[string]*leases.Manager{"TheSameManager": a, "AnotherManager": manager(t, db, leases.Options{Owner: "b"})} {
 		t.Run(name, func(t *testing.T) {
 			best := time.Hour
-			for range 20 {
+			for tries := 0; best >= time.Millisecond && tries < 200; tries++ {
 				l, err := a.Acquire(t.Context(), "job", time.Hour, -1)
 				require.NoError(t, err)
 				granted := make(chan time.Time)
@@ -67,8 +67,7 @@ func TestReleaseWakesTheNextInTheProcessAtOnce(t *testing.T) {
 				released := time.Now()
 				best = min(best, (<-granted).Sub(released))
 			}
-			// The best of many, since the machine may be busy. No poll would be
-			// this fast even once.
+			// The best of many, since the machine may be busy.
 			require.Less(t, best, time.Millisecond)
 		})
 	}

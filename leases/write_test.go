@@ -40,7 +40,7 @@ func TestOperationsInsideWriteAndBulkAreRefusedAtOnce(t *testing.T) {
 
 func TestBusyStoreNamesTheLineThatHoldsIt(t *testing.T) {
 	db := open(t, exclusive(t))
-	m := manager(t, db, leases.Options{OpTimeout: 200 * time.Millisecond})
+	m := manager(t, db, leases.Options{OpTimeout: time.Second})
 	tx, err := db.BeginTx(t.Context(), nil) // no mark says that this is inside
 	require.NoError(t, err)
 	defer tx.Rollback()

@@ -132,6 +132,8 @@ func (h *history) record(client int, i input, do func() (leases.Info, error)) (l
 	switch {
 	case err == nil:
 		o.outcome = done
+	case i.action == acquire && errors.Is(err, leases.ErrLost):
+		op.Return = int64(time.Hour) // granted too late, and given back
 	case errors.Is(err, leases.ErrHeld) || errors.Is(err, leases.ErrLost) || errors.Is(err, leases.ErrReleased):
 		o.outcome = refused
 	case errors.Is(err, leases.ErrNotExtended):

@@ -307,7 +307,7 @@ func TestServersClockIsReadAfterTheWaitForTheRow(t *testing.T) {
 
 func TestStoreIsNotWaitedForBeyondOpTimeout(t *testing.T) {
 	db := openPostgres(t, pgtest.Database(t))
-	m := newManager(t, db, leases.Options{OpTimeout: 300 * time.Millisecond})
+	m := newManager(t, db, leases.Options{OpTimeout: 2 * time.Second})
 	_, err := m.Acquire(t.Context(), "job", 0, 0)
 	require.NoError(t, err)
 	tx, err := db.Begin()

@@ -151,7 +151,7 @@ func waitsForRelease(t *testing.T, e *env) {
 
 func waitsForExpiry(t *testing.T, e *env) {
 	a, b := e.twoWorkers()
-	l := a.MustAcquire("job", short)
+	l := a.MustAcquire("job", 2*short)
 	next, err := b.Acquire("job", long, long)
 	require.NoError(t, err)
 	require.False(t, next.Info.Acquired.Before(l.Info.Expires), "granted before the expiry")
@@ -287,7 +287,7 @@ func survivesFailure(t *testing.T, e *env) {
 
 func losesUnconfirmed(t *testing.T, e *env) {
 	a, b := e.twoWorkers()
-	l, err := a.Hold("job", short, 0)
+	l, err := a.Hold("job", 2*short, 0)
 	require.NoError(t, err)
 	e.hideTable(b)
 	require.ErrorIs(t, l.Await(long), leases.ErrLost)
