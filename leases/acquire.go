@@ -75,8 +75,8 @@ func (m *Manager) acquire(ctx context.Context, c claim, maxWait time.Duration) (
 			return nil, err
 		}
 	}
-	if m.isClosed() {
-		return nil, ErrClosed
+	if err := m.gone(ctx); err != nil {
+		return nil, err
 	}
 	if err := m.ready(ctx); err != nil {
 		return nil, err
@@ -117,9 +117,6 @@ func (m *Manager) wait(ctx context.Context, c claim, maxWait time.Duration) (*Le
 	blind := len(c.names) == 1 // the first time, try without looking
 	last := false
 	for poll := firstPoll; ; poll = min(poll+poll/2, lastPoll) {
-		if m.isClosed() { // what is released now is released by Close
-			return nil, ErrClosed
-		}
 		committed := m.store.Committed() // before the look, or a commit between them goes unseen
 		l, v, err := m.attempt(ctx, c, blind)
 		if l != nil || err != nil {
@@ -286,7 +283,7 @@ func (m *Manager) grant(ctx context.Context, c claim, name string) (l *Lease, r 
 		return nil, r, fmt.Errorf("leases: acquire %s: %w", name, err)
 	}
 	l = newLease(m, c.key, c.ttl, r)
-	if err := ctx.Err(); err != nil {
+	if err := m.gone(ctx); err != nil {
 		m.giveBack(ctx, c.key, name, token)
 		return nil, r, err
 	}
@@ -296,6 +293,14 @@ func (m *Manager) grant(ctx context.Context, c claim, name string) (l *Lease, r 
 	}
 	m.emit(Event{Kind: Granted, Info: l.Info(), Waited: m.clock.Elapsed() - c.began})
 	return l, r, nil
+}
+
+// gone reports why there is nobody to hand a grant to, if so.
+func (m *Manager) gone(ctx context.Context) error {
+	if m.isClosed() {
+		return ErrClosed
+	}
+	return ctx.Err()
 }
 
 // judgeOrAdd judges a name under its lock, for which there must be a row.
