@@ -75,8 +75,8 @@ func (m *Manager) acquire(ctx context.Context, c claim, maxWait time.Duration) (
 			return nil, err
 		}
 	}
-	if err := m.gone(ctx); err != nil {
-		return nil, err
+	if m.isClosed() {
+		return nil, ErrClosed
 	}
 	if err := m.ready(ctx); err != nil {
 		return nil, err
