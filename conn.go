@@ -24,6 +24,7 @@ type conn struct {
 	cov       *coverState
 	cache     *stmtCache
 	args      shim.Args
+	prepared  map[*stmt]struct{} // the open ones
 	gate      *gate
 
 	token  *token        // of the context used last
@@ -74,6 +75,7 @@ func newConn(c *Connector, source *sqlite3.SQLiteConn) (*conn, error) {
 	dc := &conn{
 		connector: c, cfg: c.cfg, own: c.own, source: source,
 		cov: &c.own.coverage, gate: &c.own.gate, cache: newStmtCache(c.cfg.stmtCache),
+		prepared: make(map[*stmt]struct{}),
 	}
 	if c.own.private() {
 		// Every connection has a database of its own, empty now.
@@ -237,7 +239,9 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 		s = &statement{text: query}
 	}
 	s.retain()
-	return &stmt{c: c, s: s}, nil
+	st := &stmt{c: c, s: s}
+	c.prepared[st] = struct{}{}
+	return st, nil
 }
 
 // ResetSession is called before the connection is used again.
@@ -286,7 +290,7 @@ func (c *conn) Close() error {
 	if c.connector.wrapped && closedWithPool() {
 		return first(c.destroy(), c.connector.Close())
 	}
-	if !c.dirty && !c.alone && !c.own.private() && c.openRows == 0 && c.connector.park(c) {
+	if !c.dirty && !c.alone && !c.own.private() && c.openRows == 0 && len(c.prepared) == 0 && c.connector.park(c) {
 		return nil
 	}
 	err := c.destroy()
@@ -296,8 +300,13 @@ func (c *conn) Close() error {
 	return err
 }
 
-// finalize ends all statements of the shim's, which must precede mattn's Close.
+// finalize ends all statements, which must precede mattn's Close: it would leave
+// the handle open for those that come later. database/sql does not know of all
+// that are still open: not of those prepared on a sql.Conn.
 func (c *conn) finalize() {
+	for st := range c.prepared {
+		_ = st.Close()
+	}
 	c.cache.clear()
 	c.sh.Close()
 }

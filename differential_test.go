@@ -83,6 +83,9 @@ func newSide(t *testing.T, driver, params string) *side {
 		if s.tx != nil {
 			s.tx.Rollback()
 		}
+		for _, stmt := range s.prepared {
+			stmt.Close()
+		}
 		c.Close()
 	})
 	return s

@@ -223,3 +223,30 @@ func TestDatabaseInMemoryEndsWithItsConnection(t *testing.T) {
 		require.NoError(t, db.Close())
 	}
 }
+
+func TestStatementLeftOpenDoesNotReachTheNextUserOfItsConnection(t *testing.T) {
+	ctx := context.Background()
+	db := newStore(t, "")
+	path := storeOf(t, db).Path()
+	db.SetMaxIdleConns(-1)
+	opened := storeOf(t, db).Stats().Opened
+	for range 3 {
+		c := grab(t, db)
+		// database/sql forgets about statements that belong to a sql.Conn.
+		for _, query := range []string{"SELECT v FROM t", "INSERT INTO t(v) VALUES(1)", "INSERT INTO t(v) VALUES(1) RETURNING id"} {
+			stmt, err := c.PrepareContext(ctx, query)
+			require.NoError(t, err)
+			rows, err := stmt.Query()
+			require.NoError(t, err)
+			require.NoError(t, rows.Close())
+			t.Cleanup(func() { stmt.Close() })
+		}
+		require.NoError(t, c.Close())
+	}
+	require.Equal(t, opened+2, storeOf(t, db).Stats().Opened, "none of them was parked")
+	require.Equal(t, "6", value(t, db, "SELECT count(*) FROM t"))
+	require.NoError(t, db.Close())
+	if _, err := os.Stat("/proc/self/fd"); err == nil {
+		require.NotContains(t, openFiles(t), path)
+	}
+}

@@ -119,8 +119,10 @@ func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValu
 			return nil, err
 		}
 	}
-	if err := c.askFirst(s); err != nil {
-		return nil, err
+	if !wrapped { // then begin has asked
+		if err := c.askFirst(s); err != nil {
+			return nil, err
+		}
 	}
 	rowid, changes, err := c.step(s, stmt, args)
 	if err == nil && !wrapped && c.gated && !c.checked && !c.sh.Autocommit() {

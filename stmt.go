@@ -30,6 +30,7 @@ func (st *stmt) Readonly() bool { return !st.s.writes }
 func (st *stmt) Close() error {
 	if !st.closed {
 		st.closed = true
+		delete(st.c.prepared, st)
 		st.s.release()
 	}
 	return nil
