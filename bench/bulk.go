@@ -75,7 +75,7 @@ const (
 func bulkWorkloads() []*workload {
 	return []*workload{
 		{
-			family: "bulk", name: "INSERT … SELECT", unit: "row", baseline: mattn.name, slices: 4,
+			family: "bulk", name: "INSERT … SELECT", unit: "row", baseline: mattn.name, slices: 4, keep: true,
 			what:     "100,000 rows from one table into another, empty one, commit included.",
 			subjects: bulkSubjects(copyRows, deleteRows, 100_000),
 			budgets: []budget{
@@ -84,12 +84,12 @@ func bulkWorkloads() []*workload {
 			},
 		},
 		{
-			family: "bulk", name: "INSERT … SELECT *, same columns", unit: "row", baseline: mattn.name, slices: 4,
+			family: "bulk", name: "INSERT … SELECT *, same columns", unit: "row", baseline: mattn.name, slices: 4, keep: true,
 			what:     "The same, as SQLite can do it without looking at the rows if the table has no triggers.",
 			subjects: bulkSubjects(transferRows, deleteRows, 100_000),
 		},
 		{
-			family: "bulk", name: "DELETE FROM t", unit: "row", baseline: mattn.name, slices: 2,
+			family: "bulk", name: "DELETE FROM t", unit: "row", baseline: mattn.name, slices: 2, keep: true,
 			what:     "All of 900,000 rows, without WHERE, commit included.",
 			subjects: bulkSubjects(deleteRows, transferRows, 900_000),
 			budgets:  []budget{speed("through Bulk, against mattn in a transaction", bulkName, mattnTxName, 0.97)},
