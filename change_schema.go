@@ -2,6 +2,7 @@ package coopsqlite
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/coopsqlite/coopsqlite/internal/shim"
 )
@@ -61,12 +62,15 @@ const (
 	maxKeyTerms   = 200
 )
 
-// readShapes reads the columns and unique keys of all ordinary tables, in one
-// pass each. Virtual tables are left out: asking for their columns would load
-// their modules.
-func readShapes(c *shim.Conn) (map[string]*shape, error) {
-	columns, err := c.Query(`SELECT s.name, x.name, x.pk, x.hidden, x."notnull", x.dflt_value` +
-		` FROM main.sqlite_schema s, pragma_table_xinfo(s.name, 'main') x WHERE s.type = 'table' AND s.rootpage > 0`)
+// readShapes reads the columns and unique keys of ordinary tables, in one pass
+// each.
+func readShapes(c *shim.Conn, tables []*table) (map[string]*shape, error) {
+	names := make([]string, len(tables))
+	for i, t := range tables {
+		names[i] = "(" + quoteText(t.name) + ")"
+	}
+	these := "WITH t(name) AS (VALUES" + strings.Join(names, ",") + ")"
+	columns, err := c.Query(these + ` SELECT t.name, x.name, x.pk, x.hidden, x."notnull", x.dflt_value FROM t, pragma_table_xinfo(t.name, 'main') x`)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +90,7 @@ func readShapes(c *shim.Conn) (map[string]*shape, error) {
 			s.primary = append(s.primary, col)
 		}
 	}
-	indexes, err := readUniqueIndexes(c)
+	indexes, err := readUniqueIndexes(c, these)
 	if err != nil {
 		return nil, err
 	}
@@ -114,10 +118,10 @@ type indexTerm struct {
 }
 
 // readUniqueIndexes returns the unique indexes by table.
-func readUniqueIndexes(c *shim.Conn) (map[string][]*uniqueIndex, error) {
-	rows, err := c.Query(`SELECT s.name, l.name, l.origin, l.partial, x.cid, x.coll, x.key` +
-		` FROM main.sqlite_schema s, pragma_index_list(s.name, 'main') l, pragma_index_xinfo(l.name, 'main') x` +
-		` WHERE s.type = 'table' AND s.rootpage > 0 AND l."unique" ORDER BY s.rowid, l.seq, x.seqno`)
+func readUniqueIndexes(c *shim.Conn, these string) (map[string][]*uniqueIndex, error) {
+	rows, err := c.Query(these + ` SELECT t.name, l.name, l.origin, l.partial, x.cid, x.coll, x.key` +
+		` FROM t, pragma_index_list(t.name, 'main') l, pragma_index_xinfo(l.name, 'main') x` +
+		` WHERE l."unique" ORDER BY t.name, l.seq, x.seqno`)
 	if err != nil {
 		return nil, err
 	}

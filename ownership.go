@@ -112,6 +112,7 @@ func (s settings) differs(o settings) string {
 type coverState struct {
 	version   atomic.Int64
 	persisted atomic.Bool
+	trackers  trackers
 }
 
 // signal lets anybody wait for the next commit.

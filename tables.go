@@ -21,6 +21,8 @@ type table struct {
 	shadow  bool      // belongs to a virtual table
 	changes []trigger // that record its changes, if wanted
 	newest  int       // place in the schema of the user's last trigger on it
+	// definition is the text of the table and of its indexes.
+	definition []string
 }
 
 // schema is main's, read in one pass.
@@ -36,7 +38,7 @@ type schema struct {
 
 // readSchema reads sqlite_schema once; a query per table would be quadratic.
 func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
-	rows, err := c.Texts("SELECT type, name, tbl_name, sql, iif(rootpage = 0, 'virtual', '') FROM main.sqlite_schema WHERE type IN ('table','trigger') OR name = '" + guardView + "'")
+	rows, err := c.Texts("SELECT type, name, tbl_name, sql, iif(rootpage = 0, 'virtual', '') FROM main.sqlite_schema WHERE type != 'view' OR name = '" + guardView + "'")
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +61,13 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 			s.guard = sql
 			continue
 		}
-		t := &table{name: name}
+		if kind == "index" {
+			if t := s.byName[foldName(on)]; t != nil { // a table comes before its indexes
+				t.definition = append(t.definition, sql)
+			}
+			continue
+		}
+		t := &table{name: name, definition: []string{sql}}
 		if rows[i+4] != "" {
 			t.virtual = moduleOf(sql)
 		}

@@ -4,6 +4,7 @@ import (
 	"database/sql/driver"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/coopsqlite/coopsqlite/internal/shim"
 )
@@ -14,23 +15,49 @@ type tracker struct {
 	place int
 }
 
+// trackers remembers what was worked out for tables that have not changed
+// since: asking SQLite about a thousand tables takes a tenth of a second.
+type trackers struct {
+	mu      sync.Mutex
+	byTable map[string]known
+}
+
+type known struct {
+	definition string
+	triggers   []trigger
+}
+
 // track decides which tables are recorded, and with which triggers.
-func (s *schema) track(c *shim.Conn, cfg *config) error {
-	var shapes map[string]*shape
+func (s *schema) track(c *shim.Conn, cfg *config, cache *trackers) error {
+	cache.mu.Lock()
+	defer cache.mu.Unlock()
+	now := make(map[string]known, len(cache.byTable))
+	var unknown []*table
 	for _, t := range s.tables {
 		if !t.recorded(cfg) {
 			continue
 		}
-		if shapes == nil {
-			var err error
-			if shapes, err = readShapes(c); err != nil {
-				return err
-			}
+		k := cache.byTable[t.name]
+		if k.definition != strings.Join(t.definition, ";") {
+			unknown = append(unknown, t)
+			continue
 		}
-		if shape := shapes[t.name]; shape != nil {
-			t.changes = changeTriggers(t.name, shape)
+		now[t.name], t.changes = k, k.triggers
+	}
+	if len(unknown) > 0 {
+		shapes, err := readShapes(c, unknown)
+		if err != nil {
+			return err
+		}
+		for _, t := range unknown {
+			if shapes[t.name] == nil {
+				continue // gone, or not to be named
+			}
+			t.changes = changeTriggers(t.name, shapes[t.name])
+			now[t.name] = known{strings.Join(t.definition, ";"), t.changes}
 		}
 	}
+	cache.byTable = now
 	return nil
 }
 
@@ -47,7 +74,7 @@ func (c *conn) addChanges(s *schema) error {
 		s.tables = append(s.tables, t)
 		s.byName[changesTable] = t
 	}
-	return s.track(c.sh, c.cfg)
+	return s.track(c.sh, c.cfg, &c.cov.trackers)
 }
 
 // recorded reports whether changes of the table are wanted. * means all tables
