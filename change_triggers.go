@@ -137,16 +137,17 @@ func (t tracked) collisions(but string) string {
 	return sql.String()
 }
 
-// replaced records the rows that had to make way, in the same order. A row that
-// is updated may be kept itself, by an upsert that found it in the way; it is
-// not among them.
+// replaced records the rows that had to make way: at most one for each unique
+// key. A row that is updated may be kept itself, by an upsert that found it in
+// the way; it is not among them.
 func (t tracked) replaced(itself string) string {
-	var sql strings.Builder
+	rows, values := make([]string, len(t.unique)), make([]string, len(t.unique))
 	for i, key := range t.unique {
-		fmt.Fprintf(&sql, "%s SELECT %s%s,'delete',coop_replaced('key'),coop_replaced('row'),NULL WHERE coop_replaced(%s,%d,%s,%s);",
-			changeColumns, circumstances, quoteText(t.table), quoteText(t.table), i, t.valuesOf(key), itself)
+		rows[i], values[i] = "(0)", t.valuesOf(key)
 	}
-	return sql.String()
+	name := quoteText(t.table)
+	return changeColumns + " SELECT " + circumstances + name + ",'delete',coop_replaced('key'),coop_replaced('row'),NULL FROM (VALUES" +
+		strings.Join(rows, ",") + ") WHERE coop_replaced(" + name + "," + itself + "," + strings.Join(values, ",") + ");"
 }
 
 // moved tells the shim of an update to a row that it keeps.

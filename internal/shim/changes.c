@@ -174,20 +174,6 @@ static int put_value(coop_changes *s, sqlite3_value *v) {
   return put(s, "null", 4);
 }
 
-typedef struct text {
-  const char *p;
-  int32_t n;
-} text;
-
-static text text_of(sqlite3_value *v) {
-  text t;
-  t.p = (const char *)sqlite3_value_text(v);
-  t.n = sqlite3_value_bytes(v);
-  return t;
-}
-
-static int same(const char *p, int32_t n, text t) { return n == t.n && memcmp(p, t.p, n) == 0; }
-
 static void result(sqlite3_context *ctx, const char *p, int64_t n) {
   sqlite3_result_text64(ctx, p, n, SQLITE_TRANSIENT, SQLITE_UTF8);
 }
@@ -224,20 +210,20 @@ static void encode_row(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
 ** takes 1 for 1.0. coop_differ('old') and coop_differ('new') then return them. */
 static void differ(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
   coop_changes *s = &((coop_conn *)sqlite3_user_data(ctx))->tracking;
-  text a = {0, 0}, b = {0, 0};
-  if (argc > 0) a = text_of(argv[0]);
+  coop_str a = {0, 0}, b = {0, 0};
+  if (argc > 0) a = coop_str_of(argv[0]);
   if (argc == 1) {
-    if (same("old", 3, a)) result(ctx, s->differ, s->old_len);
-    if (same("new", 3, a)) result(ctx, s->differ + s->old_len, s->new_len);
+    if (coop_same("old", 3, a)) result(ctx, s->differ, s->old_len);
+    if (coop_same("new", 3, a)) result(ctx, s->differ + s->old_len, s->new_len);
     return;
   }
-  if (argc > 1) b = text_of(argv[1]);
+  if (argc > 1) b = coop_str_of(argv[1]);
   if (!a.p || !b.p) {
     sqlite3_result_error_nomem(ctx);
     return;
   }
-  sqlite3_result_int(ctx, !same(a.p, a.n, b));
-  if ((int64_t)a.n + b.n > s->differ_cap) {
+  sqlite3_result_int(ctx, !coop_same(a.p, a.n, b));
+  if ((int64_t)a.n + b.n > s->differ_cap || s->differ_cap > KEEP_BUFFER) {
     free(s->differ);
     s->differ_cap = 2 * ((int64_t)a.n + b.n);
     s->differ = malloc(s->differ_cap);
@@ -340,159 +326,6 @@ static void change(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
   else if (strcmp(what, "metadata") == 0) result_metadata(ctx, c);
 }
 
-/* One statement can leave rows behind that are never replaced (ON CONFLICT DO
-** NOTHING, an upsert). The rows of so many per key of a table are kept: one
-** for each depth at which triggers write the same table again. */
-#define KEPT_PER_KEY 16
-
-static const char *kept_value(const coop_kept *k) { return k->data + k->table_len; }
-static const char *kept_own(const coop_kept *k) { return kept_value(k) + k->value_len; }
-static const char *kept_key(const coop_kept *k) { return kept_own(k) + k->own_len; }
-static const char *kept_row(const coop_kept *k) { return kept_key(k) + k->key_len; }
-
-static coop_kept *new_kept(int32_t index, text table, text value, text own, text key, text row) {
-  coop_kept *k = malloc(sizeof *k + (size_t)table.n + value.n + own.n + key.n + row.n);
-  char *p;
-  if (!k) return 0;
-  k->next = 0;
-  k->index = index;
-  k->table_len = table.n;
-  k->value_len = value.n;
-  k->own_len = own.n;
-  k->key_len = key.n;
-  k->row_len = row.n;
-  p = k->data;
-  memcpy(p, table.p, table.n), p += table.n;
-  memcpy(p, value.p, value.n), p += value.n;
-  memcpy(p, own.p, own.n), p += own.n;
-  memcpy(p, key.p, key.n), p += key.n;
-  memcpy(p, row.p, row.n);
-  return k;
-}
-
-static void drop(coop_kept **at) {
-  coop_kept *k = *at;
-  *at = k->next;
-  free(k);
-}
-
-/* coop_keep(table, index, value, own, key, row): before the write, row is in
-** the way of the new one, since its own value of the table's unique key equals
-** the new one's. */
-static void keep(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
-  coop_changes *s = &((coop_conn *)sqlite3_user_data(ctx))->tracking;
-  text table = text_of(argv[0]), value = text_of(argv[2]), own = text_of(argv[3]);
-  text key = text_of(argv[4]), row = text_of(argv[5]);
-  int32_t index = sqlite3_value_int(argv[1]);
-  coop_kept *k, **at;
-  int others = 0;
-  (void)argc;
-  if (!table.p || !value.p || !own.p || !key.p || !row.p || !(k = new_kept(index, table, value, own, key, row))) {
-    sqlite3_result_error_nomem(ctx);
-    return;
-  }
-  for (at = &s->kept; *at;) {
-    coop_kept *o = *at;
-    if (o->index == index && same(o->data, o->table_len, table) &&
-        (same(kept_value(o), o->value_len, value) || ++others >= KEPT_PER_KEY)) drop(at);
-    else at = &o->next;
-  }
-  k->next = s->kept;
-  s->kept = k;
-}
-
-/* coop_kept(): whether any row is kept, so that the rest costs nothing. */
-static void kept(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
-  (void)argc;
-  (void)argv;
-  sqlite3_result_int(ctx, ((coop_conn *)sqlite3_user_data(ctx))->tracking.kept != 0);
-}
-
-static void forget(coop_changes *s, text table, text key) {
-  coop_kept **at;
-  for (at = &s->kept; *at;) {
-    coop_kept *k = *at;
-    if (same(k->data, k->table_len, table) && same(kept_key(k), k->key_len, key)) drop(at);
-    else at = &k->next;
-  }
-}
-
-/* coop_gone(table, key): the row was deleted in the ordinary way. Returns the
-** key. */
-static void gone(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
-  coop_changes *s = &((coop_conn *)sqlite3_user_data(ctx))->tracking;
-  (void)argc;
-  if (s->kept) forget(s, text_of(argv[0]), text_of(argv[1]));
-  sqlite3_result_value(ctx, argv[1]);
-}
-
-/* coop_moved(table, oldkey, key, row, value, …): the row was updated before it
-** could be replaced; the values are those of its unique keys in order. */
-static void moved(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
-  coop_changes *s = &((coop_conn *)sqlite3_user_data(ctx))->tracking;
-  text table, old, key, row, value, own;
-  coop_kept **at;
-  if (argc < 4) return;
-  table = text_of(argv[0]), old = text_of(argv[1]), key = text_of(argv[2]), row = text_of(argv[3]);
-  for (at = &s->kept; *at;) {
-    coop_kept *k = *at, *fresh;
-    if (!same(k->data, k->table_len, table) || !same(kept_key(k), k->key_len, old)) {
-      at = &k->next;
-      continue;
-    }
-    value.p = kept_value(k), value.n = k->value_len;
-    own.p = kept_own(k), own.n = k->own_len;
-    if (k->index < 0 || k->index >= argc - 4 || !same(own.p, own.n, text_of(argv[4 + k->index]))) {
-      drop(at); /* out of the way */
-      continue;
-    }
-    fresh = new_kept(k->index, table, value, own, key, row);
-    if (!fresh) {
-      sqlite3_result_error_nomem(ctx);
-      return;
-    }
-    fresh->next = k->next;
-    *at = fresh;
-    free(k);
-    at = &fresh->next;
-  }
-}
-
-/* coop_replaced(table, index, value, itself): after the write, whether a row
-** other than itself has made way for the one that now has this value of the
-** unique key. It is what coop_replaced('key') and coop_replaced('row') then
-** return. */
-static void replaced(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
-  coop_changes *s = &((coop_conn *)sqlite3_user_data(ctx))->tracking;
-  text table = {0, 0};
-  if (argc > 0) table = text_of(argv[0]);
-  if (argc == 1) {
-    coop_kept *k = s->replaced;
-    if (k && same("key", 3, table)) result(ctx, kept_key(k), k->key_len);
-    if (k && same("row", 3, table)) result(ctx, kept_row(k), k->row_len);
-    return;
-  }
-  if (argc == 4) {
-    text value = text_of(argv[2]), itself = text_of(argv[3]), key;
-    int32_t index = sqlite3_value_int(argv[1]);
-    coop_kept **at;
-    for (at = &s->kept; *at; at = &(*at)->next) {
-      coop_kept *k = *at;
-      if (k->index != index || !same(k->data, k->table_len, table) || !same(kept_value(k), k->value_len, value)) continue;
-      if (same(kept_key(k), k->key_len, itself)) continue;
-      *at = k->next;
-      free(s->replaced);
-      s->replaced = k;
-      key.p = kept_key(k);
-      key.n = k->key_len;
-      forget(s, table, key); /* it may have been in the way of another key too */
-      sqlite3_result_int(ctx, 1);
-      return;
-    }
-  }
-  sqlite3_result_int(ctx, 0);
-}
-
 static void release_function(void *p) { coop_conn_release(p); }
 
 int coop_changes_register(coop_conn *c) {
@@ -501,9 +334,8 @@ int coop_changes_register(coop_conn *c) {
     int argc;
     void (*f)(sqlite3_context *, int, sqlite3_value **);
   } functions[] = {
-      {"coop_row", -1, encode_row},   {"coop_change", 1, change}, {"coop_keep", 6, keep},         {"coop_kept", 0, kept},
-      {"coop_differ", -1, differ},
-      {"coop_gone", 2, gone},  {"coop_moved", -1, moved},  {"coop_replaced", -1, replaced},
+      {"coop_row", -1, encode_row},      {"coop_change", 1, change},  {"coop_differ", -1, differ},    {"coop_keep", 6, coop_keep},
+      {"coop_kept", 0, coop_any_kept}, {"coop_gone", 2, coop_gone}, {"coop_moved", -1, coop_moved}, {"coop_replaced", -1, coop_replaced},
   };
   size_t i;
   int rc = SQLITE_OK;
@@ -520,10 +352,6 @@ void coop_changes_new_metadata(coop_changes *s) {
   s->metadata = 0;
 }
 
-void coop_changes_new_statement(coop_changes *s) {
-  while (s->kept) drop(&s->kept);
-}
-
 void coop_changes_finalize(coop_changes *s) {
   sqlite3_finalize(s->newest);
   s->newest = 0;
@@ -532,7 +360,6 @@ void coop_changes_finalize(coop_changes *s) {
 void coop_changes_free(coop_changes *s) {
   coop_changes_new_statement(s);
   coop_changes_new_metadata(s);
-  free(s->replaced);
   free(s->buf);
   free(s->differ);
 }

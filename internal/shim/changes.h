@@ -1,8 +1,10 @@
-/* The functions that the tracking triggers call. */
+/* The functions that the tracking triggers call: changes.c encodes what
+** happened, replaced.c finds out about rows that REPLACE has deleted. */
 #ifndef COOP_CHANGES_H
 #define COOP_CHANGES_H
 
 #include <stdint.h>
+#include <string.h>
 #include "sqlite.h"
 
 struct coop_conn;
@@ -42,7 +44,29 @@ typedef struct coop_changes {
   coop_kept *replaced; /* taken out by coop_replaced */
 } coop_changes;
 
+/* An argument as UTF-8. */
+typedef struct coop_str {
+  const char *p;
+  int32_t n;
+} coop_str;
+
+static inline coop_str coop_str_of(sqlite3_value *v) {
+  coop_str t;
+  t.p = (const char *)sqlite3_value_text(v);
+  t.n = sqlite3_value_bytes(v);
+  return t;
+}
+
+static inline int coop_same(const char *p, int32_t n, coop_str t) { return n == t.n && memcmp(p, t.p, n) == 0; }
+
 int coop_changes_register(struct coop_conn *);
+/* The functions of replaced.c. */
+void coop_keep(sqlite3_context *, int, sqlite3_value **);
+void coop_any_kept(sqlite3_context *, int, sqlite3_value **);
+void coop_gone(sqlite3_context *, int, sqlite3_value **);
+void coop_moved(sqlite3_context *, int, sqlite3_value **);
+void coop_replaced(sqlite3_context *, int, sqlite3_value **);
+
 void coop_changes_finalize(coop_changes *);
 void coop_changes_free(coop_changes *);
 void coop_changes_new_metadata(coop_changes *);
