@@ -65,6 +65,9 @@ func (l *Lease) Tx(ctx context.Context, fn func(ctx context.Context, tx *sql.Tx)
 	if err := fn(hint.Inside(body, l.m.store.Identity()), tx.Tx); err != nil {
 		return withLoss(err, lostError(l.Err()))
 	}
+	if err := l.boundIdle(body, tx.Tx); err != nil { // less remains than at the beginning
+		return withLoss(err, lostError(l.Err()))
+	}
 	if err := l.verify(body, tx.Tx); err != nil {
 		return withLoss(err, lostError(l.Err()))
 	}
@@ -117,7 +120,7 @@ func (l *Lease) boundIdle(ctx context.Context, tx *sql.Tx) error {
 	left := fmt.Sprintf("%dms", max(l.left().Milliseconds(), 1))
 	_, err := tx.ExecContext(ctx, `SELECT set_config('idle_in_transaction_session_timeout', $1, true)`, left)
 	if err != nil {
-		return fmt.Errorf("leases: begin for %s: %w", l.Info().Name, err)
+		return fmt.Errorf("leases: bound the transaction of %s: %w", l.Info().Name, err)
 	}
 	return nil
 }

@@ -241,40 +241,54 @@ func TestTransactionOfAVanishedHolderEndsWithItsLease(t *testing.T) {
 
 func TestNobodyIsGrantedALeaseBetweenTheCheckOfATxAndItsCommit(t *testing.T) {
 	dsn := pgtest.Database(t)
-	next := newManager(t, openPostgres(t, dsn), leases.Options{Owner: "next"})
-	granted := make(chan error, 1)
+	other := openPostgres(t, dsn)
 	var armed atomic.Bool
 	db, err := leasetest.OpenObserved(pgtest.Driver, dsn, func(call string) {
-		if call != "COMMIT" || !armed.CompareAndSwap(true, false) {
-			return
-		}
-		// The lease was checked; it expires now, and somebody waits for it.
-		go func() {
-			_, err := next.Acquire(t.Context(), "job", time.Hour, -1)
-			granted <- err
-		}()
-		require.Eventually(t, func() bool {
-			_, held, err := next.Owner(t.Context(), "job")
-			return err == nil && !held
-		}, time.Minute, 10*time.Millisecond)
-		select {
-		case err := <-granted:
-			t.Errorf("granted before the commit: %v", err)
-			granted <- err
-		case <-time.After(300 * time.Millisecond):
+		if call == "COMMIT" && armed.CompareAndSwap(true, false) {
+			// A grant begins by locking the row like this.
+			_, err := other.Exec(`SELECT 1 FROM coop_leases WHERE name = 'job' FOR UPDATE NOWAIT`)
+			require.ErrorContains(t, err, "could not obtain lock")
 		}
 	}, nil)
 	require.NoError(t, err)
 	defer db.Close()
-	m := newManager(t, db, leases.Options{Owner: "holder"})
-	l, err := m.Acquire(t.Context(), "job", 3*time.Second, 0)
+	m := newManager(t, db, leases.Options{})
+	l, err := m.Acquire(t.Context(), "job", time.Hour, 0)
 	require.NoError(t, err)
 	armed.Store(true)
-	require.NoError(t, l.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
-		time.Sleep(1500 * time.Millisecond) // so that the expiry comes before the server's patience ends
+	require.NoError(t, l.Tx(t.Context(), insertWork))
+	require.False(t, armed.Load())
+	_, err = other.Exec(`SELECT 1 FROM coop_leases WHERE name = 'job' FOR UPDATE NOWAIT`)
+	require.NoError(t, err)
+}
+
+func TestHolderThatVanishedBeforeItsCommitFreesTheRowWhenItsLeaseEnds(t *testing.T) {
+	dsn := pgtest.Database(t)
+	next := newManager(t, openPostgres(t, dsn), leases.Options{})
+	var armed atomic.Bool
+	var granted *leases.Lease
+	db, err := leasetest.OpenObserved(pgtest.Driver, dsn, func(call string) {
+		if call == "COMMIT" && armed.CompareAndSwap(true, false) {
+			var err error
+			granted, err = next.Acquire(t.Context(), "job", time.Hour, -1)
+			require.NoError(t, err)
+		}
+	}, nil)
+	require.NoError(t, err)
+	defer db.Close()
+	m := newManager(t, db, leases.Options{})
+	l, err := m.Acquire(t.Context(), "job", 6*time.Second, 0)
+	require.NoError(t, err)
+	armed.Store(true)
+	require.Error(t, l.Tx(t.Context(), func(ctx context.Context, tx *sql.Tx) error {
+		time.Sleep(4 * time.Second) // a body that has used up much of its time
 		return insertWork(ctx, tx)
 	}))
-	require.NoError(t, <-granted)
+	require.False(t, armed.Load())
+	require.Zero(t, countWork(t, db))
+	late := granted.Info().Acquired.Sub(l.Info().Expires)
+	require.GreaterOrEqual(t, late, time.Duration(0))
+	require.Less(t, late, 3*time.Second, "it was bound to what remained at the end, not at the beginning")
 }
 
 func TestServersClockIsReadAfterTheWaitForTheRow(t *testing.T) {
@@ -352,4 +366,38 @@ func TestTableMayLieInAnotherSchema(t *testing.T) {
 	var n int
 	require.NoError(t, db.QueryRow(`SELECT count(*) FROM "Other One"."my ""leases"""`).Scan(&n))
 	require.Equal(t, 2, n)
+}
+
+func TestLeaseChangesAreDurableWhateverTheSessionSays(t *testing.T) {
+	dsn := pgtest.Database(t)
+	admin := openPostgres(t, dsn)
+	newManager(t, admin, leases.Options{})
+	_, err := admin.Exec(`
+CREATE TABLE seen (synchronous_commit text, lock_timeout text);
+CREATE FUNCTION look() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+	INSERT INTO seen VALUES (current_setting('synchronous_commit'), current_setting('lock_timeout'));
+	RETURN NEW;
+END $$;
+CREATE TRIGGER look BEFORE UPDATE ON coop_leases FOR EACH ROW EXECUTE FUNCTION look();`)
+	require.NoError(t, err)
+	for session, want := range map[string]string{"off": "on", "local": "on", "on": "on", "remote_apply": "remote_apply"} {
+		_, err = admin.Exec(`DELETE FROM seen`)
+		require.NoError(t, err)
+		m := newManager(t, openPostgres(t, dsn+" synchronous_commit="+session), leases.Options{OpTimeout: 5 * time.Second})
+		l, err := m.Acquire(t.Context(), "job-"+session, time.Hour, 0)
+		require.NoError(t, err)
+		require.NoError(t, l.Extend(t.Context(), 2*time.Hour))
+		require.NoError(t, l.Release(t.Context()))
+		rows, err := admin.Query(`SELECT synchronous_commit, lock_timeout FROM seen`)
+		require.NoError(t, err)
+		n := 0
+		for ; rows.Next(); n++ {
+			var commit, timeout string
+			require.NoError(t, rows.Scan(&commit, &timeout))
+			require.Equal(t, want, commit, session)
+			require.NotEqual(t, "0", timeout, "no lock is waited for without limit")
+		}
+		require.NoError(t, rows.Close())
+		require.Equal(t, 3, n)
+	}
 }
