@@ -3,6 +3,7 @@ package outbox_test
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func statements(t *testing.T, db *sql.DB) int64 {
 func TestRelayOfTheOwnerIsWokenByTheCommitAndNeverPolls(t *testing.T) {
 	for _, owner := range []string{"exclusive", "process"} {
 		t.Run(owner, func(t *testing.T) {
-			db := open(t, "coopsqlite", "&_coop_owner="+owner)
+			db := open(t, "coopsqlite", "&_coop_watch=0&_coop_owner="+owner)
 			box, delivered := relayOn(t, db, outbox.RelayOptions{Poll: time.Millisecond})
 			appendOne(t, db, box)
 			wait(t, delivered)
@@ -86,6 +87,27 @@ func awaitQuiet(t *testing.T, db *sql.DB) {
 			quiet = 0
 		}
 		last = now
+	}
+}
+
+func TestAppendWorksInsideOfStoreWrite(t *testing.T) {
+	db := open(t, "coopsqlite", "")
+	store, err := coopsqlite.StoreOf(db)
+	require.NoError(t, err)
+	box, delivered := relayOn(t, db, outbox.RelayOptions{Poll: time.Hour})
+	refused := errors.New("refused")
+	require.ErrorIs(t, store.Write(t.Context(), func(tx coopsqlite.DBTX) error {
+		require.NoError(t, box.Append(t.Context(), tx, outbox.Event{Type: "never"}))
+		return refused
+	}), refused)
+	require.NoError(t, store.Write(t.Context(), func(tx coopsqlite.DBTX) error {
+		return box.Append(t.Context(), tx, outbox.Event{Type: "written"})
+	}))
+	select {
+	case d := <-delivered:
+		require.Equal(t, "written", d.Type)
+	case <-time.After(30 * time.Second):
+		t.Fatal("waited in vain for a delivery")
 	}
 }
 

@@ -159,11 +159,11 @@ var answering = []promise{
 		s.appendTo(box, of("busy", "held"))
 		held, others := make(chan struct{}), make(chan string, 10)
 		release := make(chan struct{})
-		s.run(relayOf(s, box, outbox.RelayOptions{Workers: 2, Poll: 20 * time.Millisecond}), func(_ context.Context, d outbox.Delivery) error {
-			if d.AggregateID == "busy" {
-				if string(d.Payload) == "held" {
-					close(held)
-					<-release
+		s.run(relayOf(s, box, outbox.RelayOptions{Workers: 2, Poll: 20 * time.Millisecond}), func(ctx context.Context, d outbox.Delivery) error {
+			if string(d.Payload) == "held" {
+				close(held)
+				if err := receive(ctx, release); err != nil {
+					return err
 				}
 			}
 			others <- string(d.Payload)

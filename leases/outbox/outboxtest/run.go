@@ -69,10 +69,9 @@ var running = []promise{
 		r := s.relay(outbox.RelayOptions{Batch: 10, Lease: time.Hour})
 		s.append(of("a", "1"), of("b", "1"), of("c", "1"))
 		started, finish := make(chan outbox.Delivery, 10), make(chan struct{})
-		stop := s.run(r, func(_ context.Context, d outbox.Delivery) error {
+		stop := s.run(r, func(ctx context.Context, d outbox.Delivery) error {
 			started <- d
-			<-finish
-			return nil
+			return receive(ctx, finish)
 		})
 		first := within(s, started, "the first delivery")
 		time.AfterFunc(10*time.Millisecond, func() { close(finish) })
@@ -144,12 +143,7 @@ var running = []promise{
 		started, finish := make(chan struct{}, 2), make(chan struct{})
 		stop := s.run(r, func(ctx context.Context, d outbox.Delivery) error {
 			started <- struct{}{}
-			select {
-			case <-finish:
-				return nil
-			case <-ctx.Done():
-				return errors.New("lost on the way")
-			}
+			return receive(ctx, finish)
 		})
 		within(s, started, "the first delivery")
 		for range 10 {
@@ -164,6 +158,30 @@ var running = []promise{
 		}
 		close(finish)
 		within(s, started, "the second delivery")
+		stop()
+		require.Zero(s, s.backlog().Pending)
+	}},
+	{"NoDeliveryStartsWithTooLittleOfItsClaimLeft", func(s *store) {
+		r := s.relay(outbox.RelayOptions{Lease: time.Minute, Margin: 10 * time.Second, Timeout: time.Hour})
+		s.append(of("7", "x"), of("8", "y"))
+		started, finish := make(chan struct{}, 2), make(chan struct{})
+		stop := s.run(r, func(ctx context.Context, _ outbox.Delivery) error {
+			started <- struct{}{}
+			return receive(ctx, finish)
+		})
+		within(s, started, "the first delivery")
+		// Without the table no claim can be renewed.
+		s.rename("coop_outbox_heads", "away")
+		s.clock.Advance(50 * time.Second)
+		finish <- struct{}{}
+		select {
+		case <-started:
+			s.Fatal("started with no more than Margin left")
+		case <-time.After(200 * time.Millisecond):
+		}
+		s.rename("away", "coop_outbox_heads")
+		within(s, started, "the second delivery, once its claim is renewed")
+		finish <- struct{}{}
 		stop()
 		require.Zero(s, s.backlog().Pending)
 	}},
@@ -263,14 +281,19 @@ var running = []promise{
 		box := s.realTime()
 		got := make(chan struct{}, 10)
 		s.run(relayOf(s, box, quick(outbox.RelayOptions{})), func(context.Context, outbox.Delivery) error { got <- struct{}{}; return nil })
-		_, err := s.db.ExecContext(s.Context(), `ALTER TABLE coop_outbox_heads RENAME TO away`)
-		require.NoError(s, err)
+		s.rename("coop_outbox_heads", "away")
 		time.Sleep(100 * time.Millisecond) // long enough to stumble
-		_, err = s.db.ExecContext(s.Context(), `ALTER TABLE away RENAME TO coop_outbox_heads`)
-		require.NoError(s, err)
+		s.rename("away", "coop_outbox_heads")
 		s.appendTo(box, of("7", "x"))
 		within(s, got, "the delivery")
 	}},
+}
+
+// rename moves a table out of the relay's sight, or back.
+func (s *store) rename(from, to string) {
+	s.Helper()
+	_, err := s.db.ExecContext(s.Context(), `ALTER TABLE `+from+` RENAME TO `+to)
+	require.NoError(s, err)
 }
 
 // stacks are those of all goroutines.

@@ -172,16 +172,36 @@ func payloads(deliveries []outbox.Delivery) []string {
 }
 
 // run runs the relay until the returned function is called, which waits for it.
+// The contexts of deliveries end with the test too, so that one that fails does
+// not hang.
 func (s *store) run(r *outbox.Relay, deliver func(context.Context, outbox.Delivery) error) (stop func()) {
 	ctx, cancel := context.WithCancel(s.Context())
 	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx, deliver) }()
+	go func() {
+		done <- r.Run(ctx, func(ctx context.Context, d outbox.Delivery) error {
+			ctx, end := context.WithCancelCause(ctx)
+			defer context.AfterFunc(s.Context(), func() { end(errTestOver) })()
+			return deliver(ctx, d)
+		})
+	}()
 	stop = sync.OnceFunc(func() {
 		cancel()
 		require.ErrorIs(s, <-done, context.Canceled)
 	})
 	s.Cleanup(stop)
 	return stop
+}
+
+var errTestOver = errors.New("the test is over")
+
+// receive waits for ch, as a delivery.
+func receive(ctx context.Context, ch <-chan struct{}) error {
+	select {
+	case <-ch:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // within waits for ch, but not for ever.

@@ -66,7 +66,7 @@ var tidying = []promise{
 	{"WorkTakesAsLongBehindALongBacklogAsWithout", func(s *store) {
 		box := s.realTime()
 		r := relayOf(s, box, outbox.RelayOptions{})
-		typical := func() time.Duration {
+		atBest := func() time.Duration {
 			s.Helper()
 			var took []time.Duration
 			for range 25 {
@@ -77,10 +77,9 @@ var tidying = []promise{
 				s.ack(r, d)
 				took = append(took, time.Since(began))
 			}
-			slices.Sort(took)
-			return took[len(took)/2]
+			return slices.Min(took) // what else the machine does is in the others
 		}
-		without := typical()
+		without := atBest()
 		// Half of it waits behind a dead event, the other half for its time.
 		s.appendTo(box, of("blocked", "dead"))
 		require.NoError(s, r.Nack(s.Context(), s.claimOne(r), outbox.Permanent(context.Canceled)))
@@ -89,7 +88,7 @@ var tidying = []promise{
 		_, err := s.db.ExecContext(s.Context(), fmt.Sprintf(`INSERT INTO coop_outbox_heads (event_id, aggregate_type, aggregate_id, due_at)
 			SELECT id, aggregate_type, aggregate_id, %d FROM coop_outbox WHERE aggregate_type = 'waits'`, time.Now().Add(time.Hour).UnixNano()))
 		require.NoError(s, err)
-		behind := typical()
+		behind := atBest()
 		// To look at every row would take hundreds of times as long.
 		require.Less(s, behind, 20*without)
 	}},
