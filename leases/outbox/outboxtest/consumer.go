@@ -57,8 +57,16 @@ func (c *consumer) serve(listener net.Listener) {
 func (c *consumer) dieAndComeBack() {
 	_ = c.server.Close()
 	time.Sleep(20 * time.Millisecond) // some find nobody there
-	listener, err := net.Listen("tcp", c.address)
-	require.NoError(c.t, err)
+	// A relay that dials a port where nobody listens may be given that very port
+	// for its own end, and keep it until it is killed.
+	var listener net.Listener
+	require.Eventually(c.t, func() (listening bool) {
+		l, err := net.Listen("tcp", c.address)
+		if err == nil {
+			listener = l
+		}
+		return err == nil
+	}, time.Minute, 5*time.Millisecond)
 	c.serve(listener)
 }
 
