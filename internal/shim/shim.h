@@ -129,6 +129,9 @@ typedef struct coop_stmt_info {
   int32_t explain;
 } coop_stmt_info;
 
+/* What another thread may change. */
+static inline int32_t coop_load(const int32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
+
 coop_store *coop_store_new(int64_t fence);
 void coop_store_release(coop_store *);
 
@@ -138,6 +141,8 @@ void coop_conn_release(coop_conn *);
 int64_t coop_busy_waited(const coop_conn *);
 void coop_install_busy_handler(coop_conn *);
 void coop_adopt_busy_timeout(coop_conn *);
+void coop_set_busy_limit(coop_conn *, int64_t ms);
+int coop_authorize(void *conn, int action, const char *, const char *, const char *schema, const char *trigger);
 int coop_set_metadata(coop_conn *, const char *, int);
 
 int coop_prepare(coop_conn *, const char *sql, int n, int persistent, int unguarded, coop_stmt_info *);
