@@ -346,7 +346,10 @@ func (c *conn) enter(ctx context.Context) error {
 	}
 	c.grant.note()
 	limit := time.Duration(c.sh.BusyLimit()) * time.Millisecond
-	if limit <= 0 || c.reading() {
+	if c.reading() {
+		limit = 0
+	}
+	if limit == 0 {
 		if !c.gate.tryAcquire(&c.grant) {
 			return c.busy(c.gate.busy())
 		}
@@ -360,7 +363,7 @@ func (c *conn) enter(ctx context.Context) error {
 	c.gated = true
 	c.own.counters.transactions.Add(1)
 	if c.own.mode == modeShared {
-		c.turn = c.own.lock.TakeTurn(ctx, turnLimit)
+		c.turn = c.own.lock.TakeTurn(ctx, min(limit, turnLimit))
 		if !c.cov.persisted.Load() {
 			if _, err := c.adoptFirstWriter(); err != nil {
 				c.leave()

@@ -442,7 +442,19 @@ func TestCachedStatementsSeeTheSchemaAsItIs(t *testing.T) {
 }
 
 func TestOnConflictFailKeepsWhatCameBeforeTheError(t *testing.T) {
-	db := newStore(t, "")
+	t.Run("", func(t *testing.T) { requireFailKeeps(t, newStore(t, "")) })
+	t.Run("with the user's authorizer", func(t *testing.T) {
+		connector, err := coopsqlite.NewConnector(newPath(t)+"?_journal_mode=WAL&_synchronous=OFF",
+			&coopsqlite.Options{ConnectHook: replaceAuthorizer})
+		require.NoError(t, err)
+		db := sql.OpenDB(connector)
+		defer db.Close()
+		mustExec(t, db, "CREATE TABLE t(id INTEGER PRIMARY KEY, v)")
+		requireFailKeeps(t, db)
+	})
+}
+
+func requireFailKeeps(t *testing.T, db *sql.DB) {
 	mustExec(t, db, "INSERT INTO t(id) VALUES(3)",
 		"CREATE TRIGGER no BEFORE INSERT ON t WHEN NEW.v = 'no' BEGIN SELECT RAISE(FAIL, 'no'); END")
 	for query, kept := range map[string]string{

@@ -132,18 +132,27 @@ func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValu
 		err = c.afterDDL(s)
 	}
 	if wrapped {
-		if err == nil {
-			err = c.commit()
-		}
-		if err != nil {
-			c.rollback()
-		}
+		err = c.unwrap(s, err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	c.note(s)
 	return result{rowid, changes}, nil
+}
+
+// unwrap ends the transaction around a statement, which ended with err. As in
+// autocommit, what ON CONFLICT FAIL keeps is kept.
+func (c *conn) unwrap(s *statement, err error) error {
+	if err == nil || s.dml && hasCode(err, sqlite3.ErrConstraint) && !c.sh.Autocommit() {
+		failed := c.commit()
+		if failed == nil {
+			return err
+		}
+		err = first(err, failed)
+	}
+	c.rollback()
+	return err
 }
 
 // afterDDL does what cannot wait for the commit: changes of a new table are
