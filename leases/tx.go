@@ -12,7 +12,7 @@ import (
 
 // openTx is a transaction that Tx has open.
 type openTx struct {
-	tx     *sql.Tx
+	tx     *sql.Tx       // nil until it has begun
 	closed chan struct{} // closed when it is over
 	// moved is what ExtendTx wrote in it, to be believed after the commit.
 	moved *reading
@@ -159,7 +159,8 @@ func (l *Lease) verify(ctx context.Context, tx sqltx.Querier) error {
 // ExtendTx is Extend inside tx, which it makes depend on the lease as Verify
 // does. The holder believes in the new expiry once tx has committed: at once
 // if tx is that of Tx; otherwise with the next Extend, which may then say
-// ErrNotExtended.
+// ErrNotExtended. Until then no renewal gets past tx, so it is best called
+// near the end of tx.
 func (l *Lease) ExtendTx(ctx context.Context, tx sqltx.Querier, ttl time.Duration) error {
 	if err := l.m.checkTTL(ttl); err != nil {
 		return err

@@ -137,10 +137,15 @@ func withLoss(err, lost error) error {
 	return errors.Join(err, lost)
 }
 
-// untilClosed waits until no Tx of the lease is open: on SQLite a renewal
-// would wait for the very transaction, and the Tx renewed before it began.
+// untilClosed waits while a Tx of the lease holds the write lock: on SQLite a
+// renewal would wait for that very transaction. A Tx that still waits for the
+// lock itself is no reason, since renewals go first.
 func (l *Lease) untilClosed(ctx context.Context) bool {
-	if open := l.opened(); open != nil {
+	l.mu.Lock()
+	open := l.open
+	begun := open != nil && open.tx != nil
+	l.mu.Unlock()
+	if begun {
 		select {
 		case <-open.closed:
 		case <-ctx.Done():
