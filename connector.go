@@ -241,7 +241,9 @@ func (c *Connector) open(ctx context.Context) (*conn, error) {
 		waited := time.Since(start)
 		if ctx.Err() != nil || waited >= c.cfg.busyTimeout {
 			c.own.counters.busy.Add(1)
-			return nil, &BusyError{Path: c.own.name(), Waited: waited, cause: ctx.Err(), sqlite: err}
+			busy := c.own.gate.busy()
+			busy.Path, busy.Waited, busy.cause, busy.sqlite = c.own.name(), waited, ctx.Err(), err
+			return nil, busy
 		}
 		select {
 		case <-ctx.Done():

@@ -118,7 +118,7 @@ func (e *BusyError) Error() string {
 	if e.Holder != "" {
 		fmt.Fprintf(&b, " for the writer at %s, which began %s ago", e.Holder, time.Since(e.Since).Round(time.Millisecond))
 	} else {
-		b.WriteString(" for a lock that a connection outside this owner holds")
+		b.WriteString(" for a lock that a reader, or a connection outside this owner, holds")
 	}
 	if e.cause != nil {
 		fmt.Fprintf(&b, ": %s", e.cause)

@@ -460,3 +460,18 @@ func TestFirstWriteOfADeferredTransactionWaitsForAnOutsider(t *testing.T) {
 		}
 	})
 }
+
+func TestReaderThatAWriterKeepsOutIsToldWhoItIs(t *testing.T) {
+	db := open(t, newPath(t)+"?_journal_mode=DELETE&_synchronous=OFF&_txlock=exclusive&_busy_timeout=60000")
+	mustExec(t, db, "CREATE TABLE t(v)")
+	reader := open(t, "file:"+escapePath(storeOf(t, db).Path())+"?mode=ro&_busy_timeout=20")
+	begin(t, db) // excludes readers, too
+	err := db.QueryRowContext(within(t, 30*time.Millisecond), "SELECT count(*) FROM t").Scan(new(int))
+	var busy *coopsqlite.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.Contains(t, busy.Holder, "gate_test.go:")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	// One outside the owner cannot know.
+	require.ErrorAs(t, reader.QueryRow("SELECT count(*) FROM t").Scan(new(int)), &busy)
+	require.Empty(t, busy.Holder)
+}

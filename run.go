@@ -446,7 +446,12 @@ func (c *conn) explain(ctx context.Context, err error) error {
 		// Where SQLite does not wait (a snapshot that is too old, say), its
 		// error says more than ours could.
 		if waited, asked := c.sh.BusyWaited(); asked || ctx.Err() != nil {
-			return &BusyError{Path: c.own.name(), Waited: waited, cause: ctx.Err(), sqlite: e}
+			busy := &BusyError{}
+			if !c.gated { // a reader in rollback-journal mode, whom a writer keeps out
+				busy = c.gate.busy()
+			}
+			busy.Path, busy.Waited, busy.cause, busy.sqlite = c.own.name(), waited, ctx.Err(), e
+			return busy
 		}
 	case sqlite3.ErrConstraint:
 		switch e.Error() {
