@@ -96,7 +96,9 @@ func TestWriteLongerThanTheLeaseLosesIt(t *testing.T) {
 			require.ErrorIs(t, context.Cause(ctx), leases.ErrLost)
 			return tx.Commit()
 		})
-		require.ErrorIs(t, err, leases.ErrLost)
+		var lost *leases.LostError
+		require.ErrorAs(t, err, &lost)
+		require.Equal(t, leases.Unconfirmed, lost.Reason, "its renewal was never answered")
 	})
 }
 

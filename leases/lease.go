@@ -179,9 +179,14 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return l.extend(ctx, ttl)
 }
 
+var errUnanswered = errors.New("a renewal has not been answered")
+
 func (l *Lease) extend(ctx context.Context, ttl time.Duration) error {
 	opCtx, cancel := l.m.op(hint.Urgent(ctx))
 	defer cancel()
+	l.mu.Lock()
+	l.doubt = errUnanswered // until there is an answer
+	l.mu.Unlock()
 	var r reading
 	err := l.m.store.Write(opCtx, func(ctx context.Context, tx *sql.Tx) (err error) {
 		r, err = l.move(ctx, tx, ttl)

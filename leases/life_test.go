@@ -101,6 +101,24 @@ func TestGrantWithNoMoreThanTheMarginLeftIsGivenBack(t *testing.T) {
 	require.False(t, held)
 }
 
+func TestLeaseIsKeptUntilABodyThatWasCancelledReturns(t *testing.T) {
+	eachStore(t, func(t *testing.T, db *sql.DB) {
+		m := manager(t, db, leases.Options{})
+		ctx, cancel := context.WithCancel(t.Context())
+		err := m.With(ctx, "job", 2*time.Second, 0, func(ctx context.Context, l *leases.Lease) error {
+			cancel()
+			<-ctx.Done()
+			first := l.Info()
+			require.Eventually(t, func() bool { return l.Info().Expires.After(first.Expires) }, 30*time.Second, 5*time.Millisecond)
+			return l.Err()
+		})
+		require.NoError(t, err)
+		_, held, err := m.Owner(t.Context(), "job")
+		require.NoError(t, err)
+		require.False(t, held)
+	})
+}
+
 func TestWithLeavesNoGoroutineBehind(t *testing.T) {
 	eachStore(t, func(t *testing.T, db *sql.DB) {
 		m := manager(t, db, leases.Options{})

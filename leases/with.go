@@ -9,9 +9,10 @@ import (
 
 // With acquires the lease as Acquire does, keeps it alive while fn runs, and
 // releases it. fn's context ends when the lease is lost, with the
-// [*LostError] as the cause, and when the Manager is closed; With waits for
-// fn even then. The error is fn's; if the lease was lost before fn returned,
-// it is ErrLost too, even if fn was content.
+// [*LostError] as the cause, when the Manager is closed, and when ctx does; With
+// waits for fn even then, and goes on renewing unless the lease is lost. The
+// error is fn's; if the lease was lost before fn returned, it is ErrLost too,
+// even if fn was content.
 //
 // The lease is renewed every third of ttl. A renewal that fails is tried
 // again; only when the last confirmed expiry comes near is the lease lost.
@@ -34,11 +35,15 @@ func (m *Manager) hold(ctx context.Context, l *Lease, fn func(context.Context, *
 	}
 	defer m.bodies.Done()
 	body, end := l.guard(ctx)
+	// A body whose context has ended may take its time to clean up: the lease is
+	// kept until it returns.
+	keeping, stop := context.WithCancel(context.WithoutCancel(ctx))
 	var keeper sync.WaitGroup
-	keeper.Go(func() { l.keepAlive(body) })
+	keeper.Go(func() { l.keepAlive(keeping) })
 	defer func() {
 		lost := lostError(l.Err()) // before the release: that is when fn worked
 		end()
+		stop()
 		keeper.Wait()
 		if lost == nil {
 			if rerr := l.Release(ctx); rerr != nil {
@@ -95,6 +100,9 @@ func (l *Lease) keepAlive(ctx context.Context) {
 		timer, stop := l.m.clock.After(wait)
 		select {
 		case <-timer:
+		case <-l.done:
+			stop()
+			return
 		case <-ctx.Done():
 			stop()
 			return
