@@ -1,3 +1,5 @@
+//go:build !windows
+
 /* What a statement is about to do, as SQLite tells the authorizer while it is
 ** compiled: https://sqlite.org/c3ref/set_authorizer.html */
 #define _POSIX_C_SOURCE 200809L

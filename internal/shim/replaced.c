@@ -1,3 +1,5 @@
+//go:build !windows
+
 #include "shim.h"
 
 #include <stdlib.h>

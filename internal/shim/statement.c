@@ -1,3 +1,5 @@
+//go:build !windows
+
 /* Statements: compiled, judged and run; the caller's in one crossing, our own by
 ** name or as a text. */
 #define _POSIX_C_SOURCE 200809L
