@@ -81,7 +81,9 @@ func TestRelayOfTheOwnerIsWokenByTheCommitAndNeverPolls(t *testing.T) {
 // when a relay has written down its last answer and found nothing else.
 func awaitQuiet(t *testing.T, db *sql.DB) {
 	t.Helper()
+	end := time.Now().Add(30 * time.Second)
 	for quiet, last := 0, int64(-1); quiet < 3; time.Sleep(30 * time.Millisecond) {
+		require.True(t, time.Now().Before(end), "it never rests")
 		now := statements(t, db)
 		if quiet++; now != last {
 			quiet = 0
