@@ -21,6 +21,7 @@ var roles = map[string]func(dsn string){
 	roleWriter:  playWriter,
 	roleSession: playSession,
 	roleVirtual: playVirtual,
+	roleBackup:  playBackup,
 }
 
 // roleSession is an owner that runs what it is sent on one connection, as it
