@@ -40,11 +40,14 @@ func TestOperationsInsideWriteAndBulkAreRefusedAtOnce(t *testing.T) {
 
 func TestBusyStoreNamesTheLineThatHoldsIt(t *testing.T) {
 	db := open(t, exclusive(t))
-	m := manager(t, db, leases.Options{OpTimeout: time.Second})
+	m := manager(t, db, leases.Options{})
 	tx, err := db.BeginTx(t.Context(), nil) // no mark says that this is inside
 	require.NoError(t, err)
 	defer tx.Rollback()
-	_, err = m.Acquire(t.Context(), "job", time.Hour, -1)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err = m.Acquire(ctx, "job", time.Hour, -1)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, coopsqlite.ErrBusy)
 	require.ErrorContains(t, err, "write_test.go:")
 	require.NoError(t, tx.Rollback())
