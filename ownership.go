@@ -336,7 +336,6 @@ func (o *ownership) leave(discard bool) {
 			_ = o.lock.Release(o.mode != modeShared)
 		}
 	}
-	o.shim.Release()
 }
 
 // removeEmpty takes back the empty file that a failed open has made.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 	"github.com/stretchr/testify/require"
@@ -248,5 +249,26 @@ func TestStatementLeftOpenDoesNotReachTheNextUserOfItsConnection(t *testing.T) {
 	require.NoError(t, db.Close())
 	if _, err := os.Stat("/proc/self/fd"); err == nil {
 		require.NotContains(t, openFiles(t), path)
+	}
+}
+
+func TestConnectionBeingOpenedSurvivesTheClosingOfItsPool(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "app.db")
+	first := open(t, path)
+	mustExec(t, first, "CREATE TABLE t(v)")
+	require.NoError(t, first.Close())
+	for i := range 100 {
+		db := open(t, path+"?_journal_mode=WAL&_coop_owner=shared&_coop_watch=1ms")
+		var done sync.WaitGroup
+		for range 8 {
+			done.Go(func() {
+				for err := error(nil); err == nil; {
+					_, err = db.Exec("INSERT INTO t VALUES(1)")
+				}
+			})
+		}
+		time.Sleep(time.Duration(i%10) * time.Millisecond) // no one moment is the dangerous one
+		require.NoError(t, db.Close())
+		done.Wait()
 	}
 }

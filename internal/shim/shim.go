@@ -16,6 +16,7 @@ import "C"
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"syscall"
 	"time"
 	"unsafe"
@@ -24,7 +25,9 @@ import (
 )
 
 // Store is one ownership as C sees it: the permit and the fence number. It is
-// shared by every connection of the owner and freed when the last lets go.
+// shared by every connection of the owner and freed when the last lets go and
+// Go has forgotten it: a connection may still be being opened while its pool
+// is closed.
 type Store struct{ p *C.coop_store }
 
 // NewStore returns an ownership whose permit is given.
@@ -33,6 +36,7 @@ func NewStore(fence int64) *Store {
 	if s.p == nil {
 		panic("coopsqlite: out of memory")
 	}
+	runtime.AddCleanup(s, func(p *C.coop_store) { C.coop_store_release(p) }, s.p)
 	s.SetPermit(true)
 	return s
 }
@@ -44,16 +48,20 @@ func (s *Store) SetPermit(ok bool) {
 		v = 1
 	}
 	storeInt32(&s.p.permit, v)
+	runtime.KeepAlive(s)
 }
 
 // SetFence changes this ownership's number, when a member adopts its group's.
-func (s *Store) SetFence(fence int64) { storeInt64(&s.p.fence, C.int64_t(fence)) }
+func (s *Store) SetFence(fence int64) {
+	storeInt64(&s.p.fence, C.int64_t(fence))
+	runtime.KeepAlive(s)
+}
 
 // SetEpoch changes what the feed of changes is told of the ownership.
-func (s *Store) SetEpoch(epoch int64) { storeInt64(&s.p.epoch, C.int64_t(epoch)) }
-
-// Release gives up the reference that [NewStore] returned.
-func (s *Store) Release() { C.coop_store_release(s.p) }
+func (s *Store) SetEpoch(epoch int64) {
+	storeInt64(&s.p.epoch, C.int64_t(epoch))
+	runtime.KeepAlive(s)
+}
 
 // Kind of a kept statement.
 type Kind int
@@ -138,6 +146,7 @@ func Attach(source *sqlite3.SQLiteConn, store *Store, busyLimit int64) (*Conn, e
 	if rc := C.coop_conn_new(handle, s, C.int64_t(busyLimit), &c.p); rc != C.SQLITE_OK {
 		return nil, fmt.Errorf("coopsqlite: installing the private functions: %w", sqlite3.ErrNo(rc))
 	}
+	runtime.KeepAlive(store)
 	return c, nil
 }
 

@@ -43,7 +43,6 @@ func attach(t testing.TB) (*shim.Conn, *sqlite3.SQLiteConn, *shim.Store) {
 		c.Close()
 		source.Close()
 		c.Free()
-		store.Release()
 	})
 	return c, source, store
 }
@@ -227,7 +226,6 @@ func TestBusyWaitEndsWithItsTokenOrItsLimit(t *testing.T) {
 
 func TestPermitIsWithdrawnOnAllConnectionsAtOnce(t *testing.T) {
 	store := shim.NewStore(fence)
-	defer store.Release()
 	var conns []*shim.Conn
 	for range 3 {
 		source := open(t, ":memory:")
@@ -389,8 +387,7 @@ func TestStateLivesUntilSQLiteAndGoHaveBothLetGo(t *testing.T) {
 	stmt, err := source.Prepare("SELECT coop_context('fence')")
 	require.NoError(t, err)
 	c.Close()
-	c.Free()        // before mattn's connection is closed
-	store.Release() // and the store before that
+	c.Free() // before mattn's connection is closed
 	rows, err := stmt.(driver.StmtQueryContext).QueryContext(context.Background(), nil)
 	require.NoError(t, err)
 	dest := make([]driver.Value, 1)
@@ -413,7 +410,6 @@ func TestUserMayReplaceOurFunctions(t *testing.T) {
 
 func TestConnectionsOfOneStoreComeAndGoConcurrently(t *testing.T) {
 	store := shim.NewStore(fence)
-	defer store.Release()
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
