@@ -114,7 +114,10 @@ func (c *conn) pin(ctx context.Context) (release func(), err error) {
 		}
 		return c.rollback, nil
 	}
-	if err := c.enter(ctx); err != nil {
+	if c.own.mode == modeReader {
+		return func() {}, nil
+	}
+	if err := c.takeGate(ctx); err != nil {
 		return nil, err
 	}
 	return c.leave, nil

@@ -336,14 +336,29 @@ func (c *conn) unwatchLast() {
 	}
 }
 
-// enter takes the gate for a write, and the turn in a shared group. Inside a
-// transaction that has already read, it does not wait: SQLite would not
-// either, since whoever it waits for may be waiting for that read to end
-// (https://sqlite.org/c3ref/busy_handler.html).
+// enter takes the gate for a write, unless the store was drained.
 func (c *conn) enter(ctx context.Context) error {
 	if c.gated || c.own.mode == modeReader {
 		return nil
 	}
+	if err := c.own.admitsNew(); err != nil {
+		return err
+	}
+	if err := c.takeGate(ctx); err != nil {
+		return err
+	}
+	if err := c.own.admitsNew(); err != nil { // Drain waits for who comes before it
+		c.leave()
+		return err
+	}
+	return nil
+}
+
+// takeGate takes the gate, and the turn in a shared group. Inside a transaction
+// that has already read, it does not wait: SQLite would not either, since
+// whoever it waits for may be waiting for that read to end
+// (https://sqlite.org/c3ref/busy_handler.html).
+func (c *conn) takeGate(ctx context.Context) error {
 	c.grant.note()
 	limit := time.Duration(c.sh.BusyLimit()) * time.Millisecond
 	if c.reading() {

@@ -188,6 +188,9 @@ func (g *group) begin(m *member) error {
 		g.session = session
 	}
 	if g.open {
+		if err := m.store.own.admitsNew(); err != nil {
+			return err
+		}
 		return g.session.control(m.ctx, shim.Savepoint)
 	}
 	if err := g.session.begin(m.ctx); err != nil {

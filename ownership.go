@@ -58,8 +58,9 @@ type ownership struct {
 	stopped atomic.Bool
 	// unfenced: the fences were taken away on request and are not put back.
 	unfenced atomic.Bool
-	// drained: no write begins any more, so that the store can change hands.
-	drained atomic.Bool
+	// drains counts the calls of Drain that wait or have succeeded. While there
+	// is one, no write begins, so that the store can change hands.
+	drains atomic.Int64
 	// lost is why this ownership writes no more although it was not closed.
 	lost  atomic.Pointer[fencedError]
 	watch watcher
@@ -351,15 +352,21 @@ func (o *ownership) writable() error {
 		o.counters.refused.Add(1)
 		return &fencedError{sentinel: ErrFenced, path: o.name(), reason: "the sql.DB that owned the store was closed"}
 	}
-	if o.drained.Load() {
-		o.counters.refused.Add(1)
-		return fmt.Errorf("%w: %s: the store was drained", ErrStopped, o.name())
-	}
 	if lost := o.lost.Load(); lost != nil {
 		o.counters.refused.Add(1)
 		return lost
 	}
 	return nil
+}
+
+// admitsNew says why no further write may begin although those under way may
+// end, if so.
+func (o *ownership) admitsNew() error {
+	if o.drains.Load() == 0 {
+		return nil
+	}
+	o.counters.refused.Add(1)
+	return fmt.Errorf("%w: %s: the store was drained", ErrStopped, o.name())
 }
 
 // lose stops the writes of this ownership from now on.

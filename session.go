@@ -29,20 +29,27 @@ type inside struct{ *Connector }
 func (inside) Close() error { return nil }
 
 // pool returns the store's own pool, for the sessions of Write and Bulk.
-func (s *Store) pool() *sql.DB {
+func (s *Store) pool() (*sql.DB, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed { // nobody would close it
+		return nil, s.usable()
+	}
 	if s.db == nil {
 		s.db = sql.OpenDB(inside{s.connector})
 	}
-	return s.db
+	return s.db, nil
 }
 
 func (s *Store) newSession(ctx context.Context) (*session, error) {
 	if err := s.usable(); err != nil {
 		return nil, err
 	}
-	sqlConn, err := s.pool().Conn(ctx)
+	pool, err := s.pool()
+	if err != nil {
+		return nil, err
+	}
+	sqlConn, err := pool.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}

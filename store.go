@@ -16,8 +16,9 @@ type Store struct {
 	connector *Connector
 	group     group
 
-	mu sync.Mutex
-	db *sql.DB // the store's own pool, for Write and Bulk
+	mu     sync.Mutex
+	db     *sql.DB // the store's own pool, for Write and Bulk
+	closed bool
 }
 
 // ErrNotCoop says that a sql.DB is not one of this driver's.
@@ -81,6 +82,7 @@ func (s *Store) close() {
 	s.own.commits.fire() // ends Follow
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.closed = true
 	if s.db != nil {
 		_ = s.db.Close()
 	}

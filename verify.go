@@ -9,6 +9,7 @@ import (
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 
+	"github.com/coopsqlite/coopsqlite/internal/hint"
 	"github.com/coopsqlite/coopsqlite/internal/shim"
 )
 
@@ -263,21 +264,24 @@ func (h Holder) alive() bool {
 
 // Drain lets no further write begin and waits until those under way have
 // ended, so that the store can change hands without anybody's being cut off:
-// writes answer [ErrStopped] from then on, reads go on. When ctx ends first,
-// writes are let in again.
+// what would begin to write answers [ErrStopped] from then on, transactions
+// that hold the gate go on to their end, and so do reads. It concerns all pools
+// of this process that share the ownership. When ctx ends first, writes are let
+// in again.
 func (s *Store) Drain(ctx context.Context) error {
 	if s.own.mode == modeReader {
 		return nil
 	}
-	if !s.own.drained.CompareAndSwap(false, true) {
-		return nil
+	if hint.IsInside(ctx, s.own) {
+		return ErrNested
 	}
+	s.own.drains.Add(1)
 	var last grant
 	last.note()
 	// The gate's queue is first come, first served: whoever holds a place in it
-	// has ended when ours comes.
+	// has ended, or is refused, when ours comes.
 	if err := s.own.gate.acquire(ctx, &last, forever, false); err != nil {
-		s.own.drained.Store(false)
+		s.own.drains.Add(-1)
 		return fmt.Errorf("coopsqlite: draining %s: %w", s.own.name(), err)
 	}
 	s.own.gate.release()
