@@ -274,6 +274,7 @@ func (c *conn) resync() {
 	}
 	c.touched = false
 	c.sh.AdoptBusyTimeout()
+	c.lookForAuthorizer()
 	c.lookForAttached()
 	c.sh.Refresh()
 	c.settle(nil, nil)

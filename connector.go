@@ -295,6 +295,7 @@ func (dc *conn) setUp(ctx context.Context) error {
 		return err
 	}
 	dc.sh.AdoptBusyTimeout()
+	dc.lookForAuthorizer()
 	dc.lookForAttached()
 	return dc.repairIfChanged(ctx) // the hook may have run DDL
 }

@@ -241,6 +241,25 @@ func TestUsersAuthorizerChangesNothingButCaution(t *testing.T) {
 		require.ErrorIs(t, err, coopsqlite.ErrBusy)
 		require.Less(t, time.Since(begun), soon, "PRAGMA busy_timeout is understood all the same")
 	})
+	t.Run("asked each time", func(t *testing.T) {
+		answer := sqlite3.SQLITE_OK
+		db, _ := kindStore(t, func(c *sqlite3.SQLiteConn) error {
+			c.RegisterAuthorizer(func(int, string, string, string) int { return answer })
+			return nil
+		})
+		for _, statement := range []string{"SELECT * FROM t", "UPDATE t SET v = 1", "INSERT INTO t(v) VALUES(1) RETURNING id"} {
+			answer = sqlite3.SQLITE_OK
+			for range 2 {
+				_, err := queryAll(db, statement)
+				require.NoError(t, err)
+			}
+			answer = sqlite3.SQLITE_DENY
+			_, err := queryAll(db, statement)
+			requireCode(t, err, sqlite3.ErrAuth)
+			_, err = db.Exec(statement)
+			requireCode(t, err, sqlite3.ErrAuth)
+		}
+	})
 	t.Run("that denies", func(t *testing.T) {
 		db, _ := kindStore(t, nil)
 		require.NoError(t, grabOnce(t, db, func(source *sqlite3.SQLiteConn) error {

@@ -106,10 +106,26 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 		s.stmt.Finalize()
 		s.stmt = nil // compiled again when it runs
 	}
-	if rest == "" && text == query && s.cacheable() {
+	if rest == "" && text == query && s.cacheable() && !c.authorizerLost {
 		c.cache.put(s)
 	}
 	return s, rest, nil
+}
+
+// lookForAuthorizer finds out whether the user's own authorizer has replaced
+// ours. It may judge the same statement differently every time, so none is kept
+// from then on.
+func (c *conn) lookForAuthorizer() {
+	if c.authorizerLost {
+		return
+	}
+	p, err := c.sh.Prepare("SELECT 1", false, false)
+	if err == nil {
+		p.Stmt.Finalize()
+	}
+	if c.authorizerLost = err != nil || !p.Authorized; c.authorizerLost {
+		c.cache.clear()
+	}
 }
 
 // classify turns what SQLite and the authorizer said into what the driver does.
@@ -119,17 +135,8 @@ func (c *conn) classify(s *statement, authorized bool) error {
 		s.reads = true
 		return nil
 	}
-	if !authorized && !c.authorizerLost {
-		// VACUUM asks no authorizer. Anything else that asks none means that
-		// the user's own has replaced ours.
-		p, err := c.sh.Prepare("SELECT 1", false, false)
-		if err != nil {
-			return err
-		}
-		p.Stmt.Finalize()
-		c.authorizerLost = !p.Authorized
-	}
 	if !authorized {
+		c.lookForAuthorizer() // VACUUM asks none
 		extra, err := c.sh.Explain(s.text)
 		if err != nil {
 			return err
