@@ -40,6 +40,7 @@ var (
 	mattn       = contender{name: "mattn", driver: "sqlite3", params: mattnParams}
 	mattnCached = contender{name: "mattn, statement cache", driver: "sqlite3", params: mattnParams + "&_stmt_cache_size=128"}
 	mattnSplit  = contender{name: "mattn, writer pool of 1", driver: "sqlite3", params: mattnParams + "&_stmt_cache_size=128", split: true}
+	coopSplit   = contender{name: "coopsqlite, writer pool of 1", driver: "coopsqlite", params: mattnParams, split: true}
 	modernc     = contender{name: "modernc", driver: "sqlite", params: pragmaParams}
 	ncruces     = contender{name: "ncruces", driver: "ncruces", params: pragmaParams}
 	zombiezen   = contender{name: "zombiezen"} // has no database/sql driver: see zombiezen.go

@@ -79,6 +79,9 @@ func (r *result) verdicts() []verdict {
 			v.value, v.result = b.unit.spread(s), "met"
 			if !b.met(s) {
 				v.result = "MISSED"
+				if b.unit == times && b.unit.format(s.median) == b.unit.format(b.limit) {
+					v.value = fmt.Sprintf("%.5g× (%.3g×–%.3g×)", s.median, s.low, s.high) // three digits would not show it
+				}
 			}
 		}
 		all = append(all, v)

@@ -19,7 +19,7 @@ const (
 )
 
 func writerWorkloads() []*workload {
-	contenders := []contender{coop, coopOff, mattn, mattnSplit}
+	contenders := []contender{coop, coopOff, coopSplit, mattn, mattnSplit}
 	return []*workload{
 		{
 			family: "writers", name: "64 writers", unit: "transaction", baseline: mattnSplit.name, slices: 2, waits: true,
