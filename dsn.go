@@ -30,8 +30,10 @@ const (
 
 // config is a parsed DSN.
 type config struct {
-	dsn  string // for mattn's driver, without our own parameters
-	path string // of the store as written, decoded; empty for a private temporary database
+	dsn    string // for mattn's driver, without our own parameters
+	params string // its part from the question mark on
+	uri    bool   // SQLite must see the parameters
+	path   string // of the store as written, decoded; empty for a private temporary database
 	// shareName names a memory database that connections of this process share.
 	shareName string
 
@@ -117,8 +119,23 @@ func parseDSN(dsn string) (*config, error) {
 		// the same private temporary database.
 		name = "file:"
 	}
-	c.dsn = name + "?" + strings.Join(kept, "&")
+	c.params = "?" + strings.Join(kept, "&")
+	c.dsn = name + c.params
+	// SQLite reads mode and immutable in a URI only. Behind a plain name a
+	// reader would be able to write, and make a file that is not there.
+	c.uri = isURI || params.Get("mode") == "ro" || isTrue(params.Get("immutable"))
 	return c, nil
+}
+
+// resolve makes every connection open the file at the store's real path, which
+// is what is owned, wherever links in the name may lead later and whatever the
+// working directory is by then.
+func (c *config) resolve(realPath string) {
+	name := realPath
+	if c.uri || strings.Contains(name, "?") {
+		name = "file:" + escapeURI(name)
+	}
+	c.dsn = name + c.params
 }
 
 // own reads the parameters that begin with _coop_.

@@ -152,6 +152,8 @@ func join(ctx context.Context, cfg *config, logger *slog.Logger) (*ownership, er
 		if path != "" && path != ":memory:" {
 			if path, err = realPath(path); err != nil {
 				path = cfg.path // SQLite will say what is wrong with it
+			} else {
+				cfg.resolve(path)
 			}
 		}
 		return &ownership{path: path, mode: modeReader, logger: logger, refs: 1}, nil
@@ -162,6 +164,7 @@ func join(ctx context.Context, cfg *config, logger *slog.Logger) (*ownership, er
 	if err != nil {
 		return nil, err
 	}
+	cfg.resolve(path)
 	start := time.Now()
 	for {
 		o, err := tryJoin(path, cfg, logger)
