@@ -159,10 +159,10 @@ func (c *conn) unwrap(s *statement, err error) error {
 // recorded from its first row on, and while coop_owner or coop_guard is missing
 // SQLite refuses to rename anything, since the fences name them.
 func (c *conn) afterDDL(s *statement) error {
-	if c.cfg.changes.none() && !s.dropsOurs {
+	if c.cfg.changes.none() && !s.dropsOurs && !s.touchesOwner {
 		return nil
 	}
-	return c.cover()
+	return c.restoreOwner()
 }
 
 // askFirst asks the fence before a statement that no trigger guards and no
@@ -464,6 +464,9 @@ func (c *conn) explain(ctx context.Context, err error) error {
 			return &fencedError{ErrFenced, c.own.name(), reason, e}
 		case ErrSuperseded.Error():
 			c.own.counters.refused.Add(1)
+			if state, err := c.sh.CheckFence(); err == nil && state == shim.NoOwner {
+				return &fencedError{ErrSuperseded, c.own.name(), "the row of coop_owner is gone: it comes back with the next transaction", e}
+			}
 			lost := c.own.lose("a newer owner has taken the store over")
 			return &fencedError{ErrSuperseded, c.own.name(), lost.reason, e}
 		}

@@ -164,10 +164,13 @@ func (c *conn) classify(s *statement, authorized bool) error {
 	// may be gone when the statement runs), or VACUUM.
 	unnamed := s.writes && written == 0 && !s.pragma && !s.transactional()
 	s.dml = seen&shim.WriteMain != 0 && seen&(shim.DDL|shim.Pragma|shim.NoWrap) == 0
-	s.ddl = seen&shim.DDL != 0 || unnamed && seen&shim.NoWrap == 0
+	// Without coop_owner's row the fences refuse everybody, so its change is
+	// watched like one of the schema.
+	s.touchesOwner = seen&shim.TouchesOwner != 0
+	s.dml = s.dml && !s.touchesOwner
+	s.ddl = seen&shim.DDL != 0 || s.touchesOwner || unnamed && seen&shim.NoWrap == 0
 	s.alters = seen&shim.Alters != 0 || s.ddl && c.authorizerLost
 	s.dropsOurs = seen&shim.DropsOurs != 0 || s.ddl && c.authorizerLost
-	s.touchesOwner = seen&shim.TouchesOwner != 0
 	s.wrap = (s.ddl || seen&shim.Header != 0 || c.authorizerLost && s.writes) && seen&shim.NoWrap == 0 && !s.transactional()
 	if s.attached == "" && seen&shim.WriteAttached != 0 {
 		s.attached = anyAttached
