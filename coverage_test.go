@@ -491,3 +491,16 @@ func TestVacuumAndPragmasKeepTheFences(t *testing.T) {
 	requireCovered(t, path)
 	require.Equal(t, "7", value(t, db, "PRAGMA user_version"))
 }
+
+// SQLite looks through all triggers when a table is renamed or loses a column.
+func TestOutsiderCannotRenameAFencedTable(t *testing.T) {
+	path := newPath(t)
+	mustExec(t, open(t, path), family...)
+	outside := openPlain(t, path)
+	for _, s := range []string{"ALTER TABLE child RENAME TO kid", "ALTER TABLE child RENAME COLUMN parent TO mother", "ALTER TABLE parent DROP COLUMN name"} {
+		_, err := outside.Exec(s)
+		require.ErrorContains(t, err, "error in trigger coop_fence_", s)
+		require.ErrorContains(t, err, "no such function: coop_", s)
+	}
+	requireCovered(t, path)
+}
