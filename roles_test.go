@@ -22,6 +22,7 @@ var roles = map[string]func(dsn string){
 	roleSession: playSession,
 	roleVirtual: playVirtual,
 	roleBackup:  playBackup,
+	roleBuilder: playBuilder,
 }
 
 // roleSession is an owner that runs what it is sent on one connection, as it
