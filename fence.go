@@ -274,7 +274,8 @@ func (c *conn) complete(s *schema) error {
 	fencing := c.cfg.fence && !c.own.unfenced.Load()
 	if !s.owner && fencing {
 		if len(s.tables) == 0 {
-			return c.covered() // still empty
+			c.pendingOwner = false
+			return c.covered() // still, or again, empty
 		}
 		if err := c.sh.Exec(ownerSQL); err != nil {
 			return err
@@ -285,9 +286,7 @@ func (c *conn) complete(s *schema) error {
 		s.owner = true
 		s.tables = append(s.tables, &table{name: ownerTable, tracked: true})
 	}
-	if s.owner {
-		c.pendingOwner = true
-	}
+	c.pendingOwner = s.owner
 	if err := c.addChanges(s); err != nil {
 		return err
 	}
