@@ -82,9 +82,11 @@ func TestAFailedALTERLeavesTheRestOfItsTransaction(t *testing.T) {
 	db := openTracked(t, "", "CREATE TABLE t(a)", "INSERT INTO t VALUES(1)")
 	tx, err := db.Begin()
 	require.NoError(t, err)
-	mustExec(t, tx, "CREATE TABLE u(x, y)", "INSERT INTO u VALUES(1,2)")
+	mustExec(t, tx, "CREATE TABLE u(x, y)", "CREATE VIEW v AS SELECT y FROM u", "INSERT INTO u VALUES(1,2)")
 	_, err = tx.Exec("ALTER TABLE u DROP COLUMN z")
 	require.ErrorContains(t, err, "no such column")
+	_, err = tx.Exec("ALTER TABLE u DROP COLUMN y")
+	require.ErrorContains(t, err, "error in view v")
 	mustExec(t, tx, "INSERT INTO u VALUES(3,4)", "ALTER TABLE u DROP COLUMN x", "INSERT INTO u VALUES(5)")
 	require.NoError(t, tx.Commit())
 	require.Equal(t, []string{`insert u {"rowid":1} null {"x":1,"y":2}`, `insert u {"rowid":2} null {"x":3,"y":4}`, `insert u {"rowid":3} null {"y":5}`},
