@@ -50,6 +50,15 @@ func receive(t testing.TB, changes <-chan coopsqlite.Change) coopsqlite.Change {
 	}
 }
 
+// feedError is the error with which the feed after a number ends.
+func feedError(t testing.TB, db *sql.DB, after int64) (last error) {
+	t.Helper()
+	for _, err := range storeOf(t, db).Changes(t.Context(), after) {
+		last = err
+	}
+	return last
+}
+
 func TestFollowYieldsWhatIsThereAndThenWhatComes(t *testing.T) {
 	db := openTracked(t, "", "CREATE TABLE t(a)", "INSERT INTO t VALUES(1)", "INSERT INTO t VALUES(2)")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -84,11 +93,13 @@ func TestFollowAsksNothingWhileNothingIsCommitted(t *testing.T) {
 }
 
 func TestFollowEndsWhenThePoolIsClosed(t *testing.T) {
-	for name, test := range map[string]struct{ reader bool }{"the owner's": {}, "a reader's": {reader: true}} {
+	for name, parameters := range map[string]string{"the owner's": "", "a reader's": "?mode=ro", "one of two": "?_coop_owner=process&_coop_changes=*"} {
 		t.Run(name, func(t *testing.T) {
-			db := openTracked(t, "", "CREATE TABLE t(a)", "INSERT INTO t VALUES(1)")
-			if test.reader {
-				db = open(t, "file:"+storeOf(t, db).Path()+"?mode=ro")
+			path := newPath(t)
+			db := open(t, path+"?_journal_mode=WAL&_coop_owner=process&_coop_changes=*")
+			mustExec(t, db, "CREATE TABLE t(a)", "INSERT INTO t VALUES(1)")
+			if parameters != "" {
+				db = open(t, "file:"+path+parameters)
 			}
 			var err error
 			changes := follow(t.Context(), storeOf(t, db), 0, &err)
@@ -98,6 +109,25 @@ func TestFollowEndsWhenThePoolIsClosed(t *testing.T) {
 			}
 			require.ErrorIs(t, err, coopsqlite.ErrStopped)
 		})
+	}
+}
+
+func TestFollowIsWokenByWritesOnMattnsConnectionToo(t *testing.T) {
+	db := openTracked(t, "", "CREATE TABLE t(a)", "INSERT INTO t VALUES(1)")
+	var err error
+	changes := follow(t.Context(), storeOf(t, db), 0, &err)
+	receive(t, changes)
+	for seq := int64(2); seq < 5; seq++ {
+		conn, err := db.Conn(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, conn.Raw(func(dc any) error {
+			source, ok := coopsqlite.SQLiteConn(dc)
+			require.True(t, ok)
+			_, err := source.Exec("INSERT INTO t VALUES(2)", nil)
+			return err
+		}))
+		require.NoError(t, conn.Close())
+		require.Equal(t, seq, receive(t, changes).Tx)
 	}
 }
 
@@ -204,9 +234,7 @@ func TestPrunedChangesAreMissedAloud(t *testing.T) {
 	require.Len(t, feedOf(t, db, 3), 2)
 	require.Len(t, feedOf(t, db, 4), 1)
 	for _, after := range []int64{1, 2, 6} {
-		for _, err := range store.Changes(t.Context(), after) {
-			require.ErrorIs(t, err, coopsqlite.ErrChangesMissing, after)
-		}
+		require.ErrorIs(t, feedError(t, db, after), coopsqlite.ErrChangesMissing, after)
 	}
 	// Also if they go while somebody reads.
 	mustExec(t, db, "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM n WHERE x<1000) INSERT INTO t SELECT x FROM n")
