@@ -66,11 +66,11 @@ func NewConnector(dsn string, options *Options) (*Connector, error) {
 	if options == nil {
 		options = &Options{}
 	}
-	return newConnector(context.Background(), cfg, options)
+	return newConnector(context.Background(), cfg, options, false)
 }
 
-func newConnector(ctx context.Context, cfg *config, options *Options) (*Connector, error) {
-	c := &Connector{cfg: cfg, options: *options}
+func newConnector(ctx context.Context, cfg *config, options *Options, wrapped bool) (*Connector, error) {
+	c := &Connector{cfg: cfg, options: *options, wrapped: wrapped}
 	if c.options.Logger == nil {
 		c.options.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -52,11 +52,15 @@ var (
 // OpenConnector takes the ownership that the DSN asks for. sql.Open calls it,
 // so that an error comes from there, at start-up.
 func (d *Driver) OpenConnector(dsn string) (driver.Connector, error) {
-	c, err := NewConnector(dsn, &Options{d.Extensions, d.ConnectHook, d.Logger})
+	wrapped := !openedBySQL()
+	cfg, err := parseDSN(dsn)
 	if err != nil {
 		return nil, err
 	}
-	c.wrapped = !openedBySQL()
+	c, err := newConnector(context.Background(), cfg, &Options{d.Extensions, d.ConnectHook, d.Logger}, wrapped)
+	if err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -71,7 +75,7 @@ func (d *Driver) Open(dsn string) (driver.Conn, error) {
 	if cfg.mode == modeExclusive {
 		cfg.mode = modeProcess
 	}
-	connector, err := newConnector(context.Background(), cfg, &Options{d.Extensions, d.ConnectHook, d.Logger})
+	connector, err := newConnector(context.Background(), cfg, &Options{d.Extensions, d.ConnectHook, d.Logger}, false)
 	if err != nil {
 		return nil, err
 	}

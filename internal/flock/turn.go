@@ -56,6 +56,18 @@ func (l *File) waitRange(ctx context.Context, at int64, deadline time.Time) bool
 	}
 }
 
+// setRange changes one of the two locks. The file may be closed meanwhile, by
+// the closing of the pool a writer belongs to: then there is nothing to change.
 func (l *File) setRange(at int64, kind int16) error {
-	return syscall.FcntlFlock(l.f.Fd(), setRangeLock, &syscall.Flock_t{Type: kind, Start: at, Len: 1})
+	raw, err := l.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var failed error
+	if err := raw.Control(func(fd uintptr) {
+		failed = syscall.FcntlFlock(fd, setRangeLock, &syscall.Flock_t{Type: kind, Start: at, Len: 1})
+	}); err != nil {
+		return err
+	}
+	return failed
 }
