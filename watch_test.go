@@ -60,6 +60,8 @@ func TestWatcherRepairsWhatAnOutsiderOpened(t *testing.T) {
 		"a fence elsewhere":        {"DROP TRIGGER coop_fence_parent_update", "CREATE TRIGGER coop_fence_parent_update BEFORE UPDATE ON child BEGIN SELECT 1; END"},
 		"all fences":               {"DROP TRIGGER coop_fence_coop_owner_insert", "DROP TRIGGER coop_fence_coop_owner_update", "DROP TRIGGER coop_fence_coop_owner_delete"},
 		"coop_owner":               {"DROP TABLE coop_owner"},
+		"coop_guard":               {"DROP VIEW coop_guard"},
+		"another coop_guard":       {"DROP VIEW coop_guard", "CREATE VIEW coop_guard AS SELECT 1"},
 		"coop_owner, and rows":     {"DROP TRIGGER coop_fence_coop_owner_delete", "DELETE FROM coop_owner"},
 		"a table dropped and made": {"DROP TABLE child", "CREATE TABLE child (id, parent)"},
 	} {
