@@ -11,7 +11,10 @@ const (
 )
 
 // operations are the statements that a fence guards against.
-var operations = [...]string{"insert", "update", "delete"}
+var (
+	operations      = [...]string{"insert", "update", "delete"}
+	upperOperations = [...]string{"INSERT", "UPDATE", "DELETE"}
+)
 
 // The two arms of a fence. The first refuses an owner that was closed, and by
 // calling a function that only owners have, everybody else. The second refuses
@@ -55,6 +58,29 @@ func fenceTriggers(table string) [len(operations)]trigger {
 		out[i] = trigger{name, table, triggerSQL(name, "BEFORE", op, table, body)}
 	}
 	return out
+}
+
+// guards reports whether f is what fenceTriggers has for the table and the
+// operation of that index, without writing it out. It says no where a name has
+// quotes in it.
+func (f trigger) guards(table string, i int) bool {
+	if table == ownerTable {
+		return f == ownerFences[i]
+	}
+	return f.table == table && spells(f.name, fencePrefix, table, "_", operations[i]) &&
+		spells(f.sql, `CREATE TRIGGER "`, f.name, `" BEFORE `, upperOperations[i], ` ON "`, table, `" BEGIN `, guardBody, ` END`)
+}
+
+// spells reports whether text is its parts, one after the other.
+func spells(text string, parts ...string) bool {
+	for _, part := range parts {
+		rest, ok := strings.CutPrefix(text, part)
+		if !ok {
+			return false
+		}
+		text = rest
+	}
+	return text == ""
 }
 
 // ownerFences are coop_owner's.
