@@ -22,6 +22,10 @@ const programEnv = "OUTBOXHTTP_PROGRAM"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(programEnv) != "" {
+		go func() { // a relay must not outlive a test that was killed
+			_, _ = io.Copy(io.Discard, os.Stdin)
+			os.Exit(1)
+		}()
 		main()
 		os.Exit(0)
 	}
@@ -31,6 +35,8 @@ func TestMain(m *testing.M) {
 func program(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), os.Args[0], args...)
+	_, err := cmd.StdinPipe()
+	require.NoError(t, err)
 	cmd.Env = append(os.Environ(), programEnv+"=1", "GORACE=atexit_sleep_ms=0") // the race detector would let every process sleep a second
 	return cmd
 }

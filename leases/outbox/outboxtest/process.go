@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -32,11 +33,19 @@ func Main() {
 	if config == "" {
 		return
 	}
+	go endWithParent()
 	if err := relayForEver(config); err != nil {
 		fmt.Fprintln(os.Stderr, "outboxtest relay:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// endWithParent ends this process when the test that started it is gone, however
+// that ended: nobody else holds the other end of its standard input.
+func endWithParent() {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(1)
 }
 
 func relayForEver(config string) error {
@@ -95,6 +104,9 @@ func startRelay(store leasetest.Store, url string) (*exec.Cmd, error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), relayEnv+"="+string(config))
 	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil { // see endWithParent
+		return nil, err
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err

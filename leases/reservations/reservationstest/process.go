@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -51,11 +52,19 @@ func Main() {
 	if config == "" {
 		return
 	}
+	go endWithParent()
 	if err := shopForEver(config); err != nil {
 		fmt.Fprintln(os.Stderr, "reservationstest client:", err)
 		os.Exit(1)
 	}
 	os.Exit(0)
+}
+
+// endWithParent ends this process when the test that started it is gone, however
+// that ended: nobody else holds the other end of its standard input.
+func endWithParent() {
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	os.Exit(1)
 }
 
 func shopForEver(config string) error {
@@ -227,6 +236,9 @@ func startClient(target leasetest.Store, seed uint64) (client, error) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), clientEnv+"="+string(config))
 	cmd.Stderr = os.Stderr
+	if _, err := cmd.StdinPipe(); err != nil { // see endWithParent
+		return client{}, err
+	}
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return client{}, err
