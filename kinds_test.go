@@ -428,10 +428,12 @@ func TestAutocommitWriteLocksNoAttachedDatabase(t *testing.T) {
 			db := sql.OpenDB(connector)
 			defer db.Close()
 			mustExec(t, db, "CREATE TABLE IF NOT EXISTS t(v)")
-			c := grab(t, db)
+			first := grab(t, db)
+			defer first.Close()
+			c := grab(t, db) // has not begun a transaction yet
 			defer c.Close()
 			require.NoError(t, how(c))
-			connExec(t, c, "CREATE TABLE IF NOT EXISTS other.o(x)", "INSERT INTO t VALUES(1)")
+			connExec(t, c, "CREATE TABLE IF NOT EXISTS other.o(x)")
 
 			outsider := openPlain(t, filepath.Join(filepath.Dir(path), "other.db")+"?_txlock=immediate")
 			busy := begin(t, outsider)
