@@ -71,7 +71,7 @@ func RunKills(t *testing.T, store leasetest.Store, kills int) {
 	last, err := startRelay(store, c.url())
 	require.NoError(t, err)
 	defer kill(last)
-	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(4 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		backlog, err := box.Backlog(t.Context())
 		require.NoError(t, err)
 		if backlog == (outbox.Backlog{}) {
