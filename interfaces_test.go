@@ -7,6 +7,7 @@ import (
 	"io"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -132,5 +133,24 @@ func TestFormsWithoutContextStillWork(t *testing.T) {
 		require.NoError(t, rows.Close())
 		require.NoError(t, rows.Close(), "again is fine")
 		return nil
+	}))
+}
+
+func TestRowsReadDirectlyFromTheDriverEndWithTheirContext(t *testing.T) {
+	db := newStore(t, "")
+	require.NoError(t, grab(t, db).Raw(func(dc any) error {
+		ctx, cancel := context.WithCancel(context.Background())
+		// Each row is one step, too short for SQLite to ask whether to go on.
+		rows, err := dc.(driver.QueryerContext).QueryContext(ctx, "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM c) SELECT n FROM c", nil)
+		require.NoError(t, err)
+		dest := make([]driver.Value, 1)
+		require.NoError(t, rows.Next(dest))
+		cancel()
+		for deadline := time.Now().Add(patience); err == nil && time.Now().Before(deadline); {
+			err = rows.Next(dest)
+		}
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, rows.Next(dest), context.Canceled, "and stays so")
+		return rows.Close()
 	}))
 }
