@@ -295,8 +295,9 @@ func (o *ownership) announce() error {
 	if o.lock == nil {
 		return nil
 	}
-	o.holder.Epoch = o.epoch.Load()
-	line, err := json.Marshal(o.holder)
+	holder := o.holder // others read it meanwhile
+	holder.Epoch = o.epoch.Load()
+	line, err := json.Marshal(holder)
 	if err != nil {
 		return err
 	}

@@ -272,3 +272,25 @@ func TestConnectionBeingOpenedSurvivesTheClosingOfItsPool(t *testing.T) {
 		done.Wait()
 	}
 }
+
+func TestPoolsOfOneProcessComeAndGoConcurrently(t *testing.T) {
+	path := newPath(t)
+	for _, params := range []string{"?_coop_owner=process&_coop_watch=1ms", "?_coop_watch=1ms&_coop_wait=1m"} {
+		var done sync.WaitGroup
+		for range 8 {
+			done.Go(func() {
+				for range 10 {
+					db, err := sql.Open("coopsqlite", path+params)
+					if !assertNoError(t, err) {
+						return
+					}
+					_, err = db.Exec("CREATE TABLE IF NOT EXISTS t(v); INSERT INTO t VALUES(1)")
+					assertNoError(t, err)
+					assertNoError(t, db.Close())
+				}
+			})
+		}
+		done.Wait()
+	}
+	require.Equal(t, "160", value(t, open(t, path), "SELECT count(*) FROM t"))
+}
