@@ -379,7 +379,8 @@ func (c *conn) takeGate(ctx context.Context) error {
 	c.gated = true
 	c.own.counters.transactions.Add(1)
 	if c.own.mode == modeShared {
-		c.turn = c.own.lock.TakeTurn(ctx, min(limit, turnLimit))
+		c.turn = c.own.lock.TakeTurn(ctx, min(limit-c.grant.waited, turnLimit))
+		c.grant.waited += time.Since(c.grant.since)
 		if !c.cov.persisted.Load() {
 			if _, err := c.adoptFirstWriter(); err != nil {
 				c.leave()

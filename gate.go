@@ -21,9 +21,10 @@ type gate struct {
 
 // grant is one passage through the gate, and who asked for it.
 type grant struct {
-	since time.Time
-	pcs   [16]uintptr
-	depth int
+	since  time.Time
+	waited time.Duration
+	pcs    [16]uintptr
+	depth  int
 }
 
 // waiter is one place in a queue; its grant becomes the holder's when ready is
@@ -95,7 +96,7 @@ func (g *gate) tryAcquire(gr *grant) bool {
 	if g.holder != nil {
 		return false
 	}
-	gr.since = time.Now()
+	gr.since, gr.waited = time.Now(), 0
 	g.holder = gr
 	return true
 }
@@ -105,7 +106,7 @@ func (g *gate) tryAcquire(gr *grant) bool {
 func (g *gate) acquire(ctx context.Context, gr *grant, limit time.Duration, urgent bool) error {
 	g.mu.Lock()
 	if g.holder == nil {
-		gr.since = time.Now()
+		gr.since, gr.waited = time.Now(), 0
 		g.holder = gr
 		g.mu.Unlock()
 		g.waits.add(0)
@@ -127,7 +128,8 @@ func (g *gate) acquire(ctx context.Context, gr *grant, limit time.Duration, urge
 	select {
 	case <-w.ready:
 		waiterPool.Put(w)
-		g.waits.add(time.Since(start))
+		gr.waited = time.Since(start)
+		g.waits.add(gr.waited)
 		return nil
 	case <-ctx.Done():
 		cause = ctx.Err()
@@ -141,6 +143,7 @@ func (g *gate) acquire(ctx context.Context, gr *grant, limit time.Duration, urge
 		waiterPool.Put(w)
 		if cause == nil {
 			g.mu.Unlock()
+			gr.waited = waited
 			return nil
 		}
 		g.hand()

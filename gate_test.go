@@ -475,3 +475,29 @@ func TestReaderThatAWriterKeepsOutIsToldWhoItIs(t *testing.T) {
 	require.ErrorAs(t, reader.QueryRow("SELECT count(*) FROM t").Scan(new(int)), &busy)
 	require.Empty(t, busy.Holder)
 }
+
+func TestWaitsForTheGateAndForSQLiteTogetherKeepToTheBusyTimeout(t *testing.T) {
+	path := newPath(t)
+	first := open(t, path+"?_coop_owner=process&_journal_mode=WAL&_busy_timeout=1500")
+	second := open(t, path+"?_coop_owner=process&_busy_timeout=2000")
+	mustExec(t, first, "CREATE TABLE t(v)")
+	outsider, err := openPlain(t, path).Conn(context.Background())
+	require.NoError(t, err)
+	t.Cleanup(func() { outsider.Close() })
+	_, err = outsider.ExecContext(context.Background(), "BEGIN IMMEDIATE")
+	require.NoError(t, err)
+
+	outcome := make(chan error, 1)
+	go func() {
+		_, err := first.Exec("INSERT INTO t VALUES(1)")
+		outcome <- err
+	}()
+	eventually(t, func() bool { return storeOf(t, first).Stats().GateWaits.Count > 1 }, "nobody is in the gate")
+	start := time.Now()
+	_, err = second.Exec("INSERT INTO t VALUES(2)")
+	var busy *coopsqlite.BusyError
+	require.ErrorAs(t, err, &busy)
+	require.Less(t, time.Since(start), 3*time.Second, "2 s in all, not 1.5 s and then 2 s")
+	require.GreaterOrEqual(t, busy.Waited, 1900*time.Millisecond, "both waits are named")
+	require.ErrorIs(t, <-outcome, coopsqlite.ErrBusy)
+}

@@ -64,13 +64,16 @@ func (c *conn) unwatch(t *token) {
 	c.tokens = append(c.tokens, t.Token)
 }
 
-// start makes t what can end the statements that follow.
+// start makes t what can end the statements that follow. A wait for the gate
+// just before counts as part of the first one's wait for SQLite's locks.
 func (c *conn) start(t *token) {
+	waited := c.grant.waited
+	c.grant.waited = 0
 	if t == nil {
-		c.sh.Watch(nil)
+		c.sh.Watch(nil, waited)
 		return
 	}
-	c.sh.Watch(t.Token)
+	c.sh.Watch(t.Token, waited)
 }
 
 // ended is the context's error, if that is what ended a statement.

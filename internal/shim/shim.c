@@ -97,13 +97,13 @@ static int busy(void *p, int count) {
   struct timespec t = {0, count < 4 ? 100000L << count : 1000000L};
   if (count == 0) c->busy_since = now_ms();
   if (c->cancel && coop_load(c->cancel)) return 0;
-  if (now_ms() - c->busy_since >= c->busy_limit) return 0;
+  if (now_ms() - c->busy_since + c->busy_spent >= c->busy_limit) return 0;
   nanosleep(&t, 0);
   return !(c->cancel && coop_load(c->cancel));
 }
 
 /* -1: SQLite has not asked for a wait. */
-int64_t coop_busy_waited(const coop_conn *c) { return c->busy_since ? now_ms() - c->busy_since : -1; }
+int64_t coop_busy_waited(const coop_conn *c) { return c->busy_since ? now_ms() - c->busy_since + c->busy_spent : -1; }
 
 void coop_set_busy_limit(coop_conn *c, int64_t ms) { c->busy_limit = ms > 0 && ms <= INT32_MAX ? ms : 0; }
 

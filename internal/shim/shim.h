@@ -78,6 +78,7 @@ typedef struct coop_conn {
   int32_t *cancel;    /* Go: flag of the statement that is about to run, or NULL */
   int64_t busy_limit; /* Go: milliseconds that a busy wait may take */
   int64_t busy_since;
+  int64_t busy_spent; /* Go: milliseconds of it that have gone by before */
 
   char *metadata; /* pairs of length-prefixed key and value */
   int metadata_len;

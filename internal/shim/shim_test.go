@@ -169,7 +169,7 @@ func TestTokenEndsItsStatementAndNoOther(t *testing.T) {
 	defer token.Free()
 	var args shim.Args
 	for range 20 {
-		c.Watch(token)
+		c.Watch(token, 0)
 		timer := time.AfterFunc(time.Millisecond, token.Cancel)
 		_, _, err = c.Run(slow, &args, nil)
 		require.Equal(t, sqlite3.ErrInterrupt, err.(sqlite3.Error).Code)
@@ -203,7 +203,7 @@ func TestBusyWaitEndsWithItsTokenOrItsLimit(t *testing.T) {
 
 	token := shim.NewToken()
 	defer token.Free()
-	c.Watch(token)
+	c.Watch(token, 0)
 	time.AfterFunc(20*time.Millisecond, token.Cancel)
 	_, err = c.Begin(shim.BeginImmediate, false)
 	require.Equal(t, sqlite3.ErrBusy, err.(sqlite3.Error).Code)
@@ -212,7 +212,7 @@ func TestBusyWaitEndsWithItsTokenOrItsLimit(t *testing.T) {
 	require.GreaterOrEqual(t, waited, 15*time.Millisecond)
 	require.Less(t, waited, 30*time.Second)
 
-	c.Watch(nil)
+	c.Watch(nil, 0)
 	_, asked = c.BusyWaited()
 	require.False(t, asked)
 	require.NoError(t, c.Exec("PRAGMA busy_timeout=10"))

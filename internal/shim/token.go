@@ -8,6 +8,7 @@ import "C"
 
 import (
 	"sync/atomic"
+	"time"
 	"unsafe"
 )
 
@@ -29,9 +30,11 @@ func (t *Token) Reset() { storeInt32(t.flag, 0) }
 // Free releases the token; no statement may run with it any more.
 func (t *Token) Free() { C.free(unsafe.Pointer(t.flag)) }
 
-// Watch makes t the token of what runs next; nil lets nothing cancel it.
-func (c *Conn) Watch(t *Token) {
+// Watch makes t the token of what runs next; nil lets nothing cancel it. What
+// its caller has waited already shortens the wait for SQLite's locks.
+func (c *Conn) Watch(t *Token, waited time.Duration) {
 	c.p.busy_since = 0
+	c.p.busy_spent = C.int64_t(waited / time.Millisecond)
 	c.p.cancel = nil
 	if t != nil {
 		c.p.cancel = t.flag
