@@ -50,6 +50,9 @@ func (s *Store) Backup(ctx context.Context, dest string, options *BackupOptions)
 	}
 	partial := dest + backupSuffix
 	file, err := os.OpenFile(partial, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("coopsqlite: backup to %s: another backup writes %s, or one was cut off and left it: remove it if no backup runs: %w", dest, partial, os.ErrExist)
+	}
 	if err != nil {
 		return fmt.Errorf("coopsqlite: backup to %s: %w", dest, err)
 	}

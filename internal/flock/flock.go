@@ -185,7 +185,8 @@ func (l *File) Release(clear bool) error {
 // made it. Whoever opened it meanwhile finds another inode at the path, or
 // none, and starts over.
 func (l *File) Discard(undo func()) {
-	if !errors.Is(lock(l.f, syscall.LOCK_EX|syscall.LOCK_NB), ErrHeld) {
+	// Without anything to undo, the lock would be in somebody else's way.
+	if (undo != nil || l.created) && !errors.Is(lock(l.f, syscall.LOCK_EX|syscall.LOCK_NB), ErrHeld) {
 		if undo != nil {
 			undo()
 		}
