@@ -63,11 +63,19 @@ func settle(count *atomic.Int64) int64 {
 	}
 }
 
-// awaitWaiters waits until n goroutines wait for a lease.
+// awaitWaiters waits until n goroutines are in line for a lease: inside wait and
+// asleep there, since one that has only entered it has no place yet.
 func awaitWaiters(t *testing.T, n int) {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		return strings.Count(stacks(), "(*Manager).wait(") == n
+		asleep := 0
+		for goroutine := range strings.SplitSeq(stacks(), "\n\n") {
+			state, _, _ := strings.Cut(goroutine, "\n")
+			if strings.Contains(goroutine, "(*Manager).wait(") && strings.Contains(state, "[select") {
+				asleep++
+			}
+		}
+		return asleep == n
 	}, 30*time.Second, time.Millisecond)
 }
 
