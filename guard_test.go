@@ -114,3 +114,17 @@ func TestDroppingWhatTheFencesNeedIsMendedAtOnce(t *testing.T) {
 		require.NoError(t, rawExec(t, conn, "INSERT INTO t VALUES (3)"), "after %s in autocommit", drop)
 	}
 }
+
+func TestVerifyReportsAGuardThatWasTamperedWith(t *testing.T) {
+	db, conn := guardedStore(t)
+	require.NoError(t, rawExec(t, conn, "DROP VIEW coop_guard", "CREATE VIEW coop_guard AS SELECT 1"))
+	coverage, err := storeOf(t, db).Verify(context.Background())
+	require.NoError(t, err)
+	require.False(t, coverage.Complete(), "%+v", coverage)
+	for _, table := range coverage.Tables {
+		if table.Name == "t" {
+			require.Equal(t, coopsqlite.PartlyFenced, table.State)
+			require.Contains(t, table.Missing, "coop_guard")
+		}
+	}
+}
