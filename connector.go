@@ -223,15 +223,17 @@ func (c *Connector) Close() error {
 func (c *Connector) open(ctx context.Context) (*conn, error) {
 	start := time.Now()
 	for {
-		// SQLite would make a new file where the store was removed.
 		if err := c.own.lookAtFile(); err != nil {
 			return nil, err
 		}
 		dc, hooked, err := c.tryOpen(ctx)
-		if err == nil {
-			if err := c.own.lookAtFile(); err != nil {
-				return nil, first(err, dc.destroy())
+		if lost := c.own.lookAtFile(); lost != nil {
+			if err == nil {
+				_ = dc.destroy()
 			}
+			return nil, lost
+		}
+		if err == nil {
 			c.own.counters.opened.Add(1)
 			return dc, nil
 		}
@@ -269,7 +271,11 @@ func (c *Connector) tryOpen(ctx context.Context) (dc *conn, hooked bool, err err
 			return err
 		},
 	}
-	if _, err := d.Open(c.cfg.dsn); err != nil {
+	dsn := c.cfg.dsn
+	if c.own.file != nil {
+		dsn = c.cfg.existing
+	}
+	if _, err := d.Open(dsn); err != nil {
 		if dc != nil {
 			dc.free()
 		}

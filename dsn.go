@@ -32,8 +32,11 @@ const (
 type config struct {
 	dsn    string // for mattn's driver, without our own parameters
 	params string // its part from the question mark on
-	uri    bool   // SQLite must see the parameters
-	path   string // of the store as written, decoded; empty for a private temporary database
+	// existing is dsn for a store that is known to be there: SQLite must not
+	// make a new file in its place. Empty before resolve.
+	existing string
+	uri      bool   // SQLite must see the parameters
+	path     string // of the store as written, decoded; empty for a private temporary database
 	// shareName names a memory database that connections of this process share.
 	shareName string
 
@@ -136,6 +139,16 @@ func (c *config) resolve(realPath string) {
 		name = "file:" + escapeURI(name)
 	}
 	c.dsn = name + c.params
+
+	var kept []string
+	for part := range strings.SplitSeq(c.params[1:], "&") {
+		// Behind a plain name SQLite has not seen its own parameters.
+		if c.uri || strings.HasPrefix(part, "_") || strings.HasPrefix(part, "vfs=") {
+			kept = append(kept, part)
+		}
+	}
+	// Of two modes SQLite takes the last.
+	c.existing = "file:" + escapeURI(realPath) + "?" + strings.Join(append(kept, "mode=rw"), "&")
 }
 
 // own reads the parameters that begin with _coop_.

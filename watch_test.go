@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -225,6 +226,66 @@ func TestNewConnectionsNoticeThatTheFileIsAnother(t *testing.T) {
 			require.ErrorContains(t, err, loss.says)
 			require.Equal(t, names, entries(t, filepath.Dir(path)), "no file was made")
 		})
+	}
+}
+
+// The watcher and a growing pool open connections at any moment, also in the
+// one in which the file goes.
+func TestConnectionsOpenedWhileTheFileGoesMakeNoOther(t *testing.T) {
+	for _, name := range []string{"plain.db", "o#d%d? name.db"} {
+		for range 30 {
+			path := filepath.Join(t.TempDir(), name)
+			dsn := "file:" + strings.NewReplacer("%", "%25", "#", "%23", "?", "%3F").Replace(path) + "?_journal_mode=WAL&mode=rwc"
+			if name == "plain.db" {
+				dsn = path + "?_journal_mode=WAL&cache=shared"
+			}
+			db := open(t, dsn)
+			mustExec(t, db, family...)
+			opening := make(chan error, 1)
+			started := make(chan struct{})
+			go func() {
+				var once sync.Once
+				for {
+					conns := make([]*sql.Conn, 0, 8)
+					for range cap(conns) {
+						conn, err := db.Conn(t.Context())
+						if err != nil {
+							opening <- err
+							return
+						}
+						defer conn.Close()
+					}
+					once.Do(func() { close(started) })
+				}
+			}()
+			<-started
+			require.NoError(t, os.Remove(path))
+			err := <-opening
+			require.ErrorIs(t, err, coopsqlite.ErrSuperseded)
+			require.ErrorContains(t, err, "store's file was removed")
+			require.NoFileExists(t, path)
+			require.NoError(t, db.Close())
+		}
+	}
+}
+
+func TestFurtherConnectionsCanMakeOtherFiles(t *testing.T) {
+	for _, prefix := range []string{"", "file:"} {
+		path := newPath(t)
+		db := open(t, prefix+path)
+		mustExec(t, db, family...)
+		for i := range 3 {
+			conn, err := db.Conn(t.Context())
+			require.NoError(t, err)
+			defer conn.Close()
+			attached := path + strconv.Itoa(i)
+			for _, statement := range []string{"ATTACH '" + attached + "' AS other", "CREATE TABLE other.t (a)", "DETACH other", "VACUUM INTO '" + attached + ".copy'"} {
+				_, err := conn.ExecContext(t.Context(), statement)
+				require.NoError(t, err)
+			}
+			require.FileExists(t, attached)
+			require.FileExists(t, attached+".copy")
+		}
 	}
 }
 
