@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	sqlite3 "github.com/mattn/go-sqlite3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/coopsqlite/coopsqlite"
@@ -247,7 +248,7 @@ func TestAContextThatEndsBeforeItsTurnLeavesTheQueue(t *testing.T) {
 
 func TestAStatementIsInterruptedOnlyWhileNobodyElseHasWorkInTheTransaction(t *testing.T) {
 	const endless = "INSERT INTO t (b) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000000000) SELECT max(i) FROM n"
-	const long = "INSERT INTO t (b) WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT max(i) FROM n"
+	const long = "INSERT INTO t (b) WITH RECURSIVE n(i) AS (SELECT cancel_now(1) UNION ALL SELECT i + 1 FROM n WHERE i < 300000) SELECT max(i) FROM n"
 	t.Run("alone", func(t *testing.T) {
 		db, store := writeStore(t, "")
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
@@ -260,13 +261,18 @@ func TestAStatementIsInterruptedOnlyWhileNobodyElseHasWorkInTheTransaction(t *te
 		require.Equal(t, "0", value(t, db, "SELECT count(*) FROM t"))
 	})
 	t.Run("in company", func(t *testing.T) {
-		db, store := writeStore(t, "")
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
-		errs := together(t, store, inserting("a"), func(_ context.Context, tx coopsqlite.DBTX) error {
-			stop := context.AfterFunc(ctx, func() {})
-			defer stop()
-			time.AfterFunc(time.Millisecond, cancel)
+		connector, err := coopsqlite.NewConnector(newPath(t)+"?_journal_mode=WAL", &coopsqlite.Options{
+			ConnectHook: func(c *sqlite3.SQLiteConn) error {
+				return c.RegisterFunc("cancel_now", func(i int64) int64 { cancel(); return i }, true)
+			},
+		})
+		require.NoError(t, err)
+		db := sql.OpenDB(connector)
+		t.Cleanup(func() { require.NoError(t, db.Close()) })
+		mustExec(t, db, "CREATE TABLE t (a INTEGER PRIMARY KEY, b)")
+		errs := together(t, connector.Store(), inserting("a"), func(_ context.Context, tx coopsqlite.DBTX) error {
 			_, err := tx.ExecContext(ctx, long)
 			return err
 		})
