@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	sqlite3 "github.com/mattn/go-sqlite3"
-
 	"github.com/coopsqlite/coopsqlite/internal/hint"
 	"github.com/coopsqlite/coopsqlite/internal/shim"
 )
@@ -16,21 +14,17 @@ import (
 // conn is one connection. database/sql lets one goroutine at a time use it and
 // the statements and rows that belong to it.
 type conn struct {
+	*physical           // what is used now
+	home      *physical // its own, while it writes on its pool's hot one
+
 	connector *Connector
 	cfg       *config
 	own       *ownership
-	source    *sqlite3.SQLiteConn // mattn's connection, on which reads run
-	sh        *shim.Conn
-	cov       *coverState
-	cache     *stmtCache
 	args      shim.Args
 	prepared  map[*stmt]struct{} // the open ones
-	gate      *gate
 
-	token  *token        // of the context used last
-	tokens []*shim.Token // to be used again
-	meta   metaSource    // what coop_context answers from now
-	txMeta *metadata     // of the context that began the transaction
+	token  *token    // of the context used last
+	txMeta *metadata // of the context that began the transaction
 
 	tx         *tx // begun by BeginTx, until it ends
 	inTx       bool
@@ -52,12 +46,7 @@ type conn struct {
 	inSession bool    // a transaction of Write or Bulk is open
 	live      []*rows // that are open in it
 
-	authorizerLost bool
-	attached       bool // there are attached databases
-	dirty          bool // not as it was opened: never parked
-	touched        bool // somebody used mattn's connection directly
-	alone          bool // made by Driver.Open: closes its connector
-	parkedAt       time.Time
+	alone bool // made by Driver.Open: closes its connector
 }
 
 var (
@@ -71,19 +60,8 @@ var (
 	_ driver.Validator          = (*conn)(nil)
 )
 
-func newConn(c *Connector, source *sqlite3.SQLiteConn) (*conn, error) {
-	dc := &conn{
-		connector: c, cfg: c.cfg, own: c.own, source: source,
-		cov: &c.own.coverage, gate: &c.own.gate, cache: newStmtCache(c.cfg.stmtCache),
-		prepared: make(map[*stmt]struct{}),
-	}
-	if c.own.private() {
-		// Every connection has a database of its own, empty now.
-		dc.cov, dc.gate = &coverState{}, &gate{}
-	}
-	var err error
-	dc.sh, err = shim.Attach(source, c.own.shim, c.cfg.busyTimeout.Milliseconds())
-	return dc, err
+func newConn(c *Connector, p *physical) *conn {
+	return &conn{physical: p, connector: c, cfg: c.cfg, own: c.own, prepared: make(map[*stmt]struct{})}
 }
 
 // Ping answers whether the connection can be used.
@@ -236,10 +214,10 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 		return nil, errors.New("coopsqlite: Prepare takes one statement, and this text has more: run it with Exec, or prepare each")
 	}
 	if s == nil {
-		s = &statement{text: query}
+		s = &statement{text: query, class: class{reads: true}}
 	}
 	s.retain()
-	st := &stmt{c: c, s: s}
+	st := &stmt{c: c, s: s, text: s.text, params: s.params, writes: s.writes}
 	c.prepared[st] = struct{}{}
 	return st, nil
 }
@@ -291,7 +269,7 @@ func (c *conn) Close() error {
 	if c.connector.wrapped && closedWithPool() {
 		return first(c.destroy(), c.connector.Close())
 	}
-	if !c.dirty && !c.alone && !c.own.private() && c.openRows == 0 && len(c.prepared) == 0 && c.connector.park(c) {
+	if c.clean() && !c.alone && !c.own.private() && c.openRows == 0 && len(c.prepared) == 0 && c.connector.park(c.physical) {
 		return nil
 	}
 	err := c.destroy()
@@ -301,32 +279,14 @@ func (c *conn) Close() error {
 	return err
 }
 
-// finalize ends all statements, which must precede mattn's Close: it would leave
-// the handle open for those that come later. database/sql does not know of all
-// that are still open: not of those prepared on a sql.Conn.
-func (c *conn) finalize() {
+// destroy ends the connection. database/sql does not know of all statements that
+// are still open: not of those prepared on a sql.Conn.
+func (c *conn) destroy() error {
 	for st := range c.prepared {
 		_ = st.Close()
 	}
-	c.cache.clear()
-	c.sh.Close()
-}
-
-func (c *conn) destroy() error {
-	c.finalize()
-	err := c.source.Close()
-	c.free()
-	return err
-}
-
-// free gives the memory back, once mattn's connection is closed.
-func (c *conn) free() {
 	c.unwatchLast()
-	c.sh.Free()
-	for _, t := range c.tokens {
-		t.Free()
-	}
-	c.tokens = nil
+	return c.physical.destroy()
 }
 
 // unwatchLast lets go of the context that was used last.
@@ -378,6 +338,7 @@ func (c *conn) takeGate(ctx context.Context) error {
 	}
 	c.gated = true
 	c.own.counters.transactions.Add(1)
+	c.borrow()
 	if c.own.mode == modeShared {
 		c.turn = c.own.lock.TakeTurn(ctx, min(limit-c.grant.waited, turnLimit))
 		c.grant.waited += time.Since(c.grant.since)
@@ -418,6 +379,9 @@ func (c *conn) leave() {
 		c.turn()
 		c.turn = nil
 	}
+	c.giveBack()
 	c.gated = false
-	c.gate.release()
+	if c.gate.release() && c.own.lock != nil {
+		c.connector.openHot()
+	}
 }

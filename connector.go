@@ -34,9 +34,13 @@ type Connector struct {
 	wrapped bool      // by something that may not pass Close on
 
 	mu     sync.Mutex
-	parked []*conn // last in, first out
+	parked []*physical // last in, first out
 	closed bool
 	trim   *time.Timer
+
+	hot       *physical // see hot.go
+	hotTaken  bool
+	hotFailed time.Time
 }
 
 var _ driver.Connector = (*Connector)(nil)
@@ -94,7 +98,7 @@ func newConnector(ctx context.Context, cfg *config, options *Options, wrapped bo
 		own.leave(true)
 		return nil, err
 	}
-	c.parked = append(c.parked, first)
+	c.parked = append(c.parked, first.physical)
 	own.watch.join(c)
 	return c, nil
 }
@@ -150,25 +154,29 @@ func (c *Connector) connect(ctx context.Context) (*conn, error) {
 		c.parked[n-1] = nil
 		c.parked = c.parked[:n-1]
 		c.mu.Unlock()
-		return last, nil
+		return newConn(c, last), nil
 	}
 	c.mu.Unlock()
 	return c.open(ctx)
 }
 
 // park keeps a clean connection for the next Connect, if there is room.
-func (c *Connector) park(dc *conn) bool {
+func (c *Connector) park(p *physical) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed || len(c.parked) >= maxParked {
 		return false
 	}
-	dc.parkedAt = time.Now()
-	c.parked = append(c.parked, dc)
+	p.parkedAt = time.Now()
+	c.parked = append(c.parked, p)
+	c.trimLater()
+	return true
+}
+
+func (c *Connector) trimLater() {
 	if c.trim == nil {
 		c.trim = time.AfterFunc(parkedFor, c.trimParked)
 	}
-	return true
 }
 
 // trimParked closes what nobody has wanted for a while; the oldest lie first.
@@ -178,15 +186,19 @@ func (c *Connector) trimParked() {
 	for n < len(c.parked) && time.Since(c.parked[n].parkedAt) >= parkedFor {
 		n++
 	}
-	old := append([]*conn(nil), c.parked[:n]...)
+	old := append([]*physical(nil), c.parked[:n]...)
 	c.parked = append(c.parked[:0], c.parked[n:]...)
+	if c.hot != nil && time.Since(c.hot.parkedAt) >= parkedFor {
+		old = append(old, c.hot)
+		c.hot = nil
+	}
 	c.trim = nil
-	if len(c.parked) > 0 && !c.closed {
-		c.trim = time.AfterFunc(parkedFor, c.trimParked)
+	if (len(c.parked) > 0 || c.hot != nil) && !c.closed {
+		c.trimLater()
 	}
 	c.mu.Unlock()
-	for _, dc := range old {
-		_ = dc.destroy()
+	for _, p := range old {
+		_ = p.destroy()
 	}
 }
 
@@ -201,7 +213,10 @@ func (c *Connector) Close() error {
 	}
 	c.closed = true
 	parked := c.parked
-	c.parked = nil
+	if c.hot != nil {
+		parked = append(parked, c.hot)
+	}
+	c.parked, c.hot = nil, nil
 	if c.trim != nil {
 		c.trim.Stop()
 	}
@@ -209,8 +224,8 @@ func (c *Connector) Close() error {
 	c.own.watch.leave(c)
 	c.store.close()
 	var errs []error
-	for _, dc := range parked {
-		errs = append(errs, dc.destroy())
+	for _, p := range parked {
+		errs = append(errs, p.destroy())
 	}
 	c.own.leave(false)
 	return errors.Join(errs...)
@@ -223,18 +238,8 @@ func (c *Connector) Close() error {
 func (c *Connector) open(ctx context.Context) (*conn, error) {
 	start := time.Now()
 	for {
-		if err := c.own.lookAtFile(); err != nil {
-			return nil, err
-		}
 		dc, hooked, err := c.tryOpen(ctx)
-		if lost := c.own.lookAtFile(); lost != nil {
-			if err == nil {
-				_ = dc.destroy()
-			}
-			return nil, lost
-		}
 		if err == nil {
-			c.own.counters.opened.Add(1)
 			return dc, nil
 		}
 		if hooked || !hasCode(err, sqlite3.ErrBusy) {
@@ -260,28 +265,37 @@ func (c *Connector) tryOpen(ctx context.Context) (dc *conn, hooked bool, err err
 		Extensions: c.options.Extensions,
 		ConnectHook: func(source *sqlite3.SQLiteConn) error {
 			hooked = true
-			made, err := newConn(c, source)
+			p, err := newPhysical(c, source)
 			if err != nil {
 				return err
 			}
-			dc = made
+			dc = newConn(c, p)
 			if err = dc.setUp(ctx); err != nil {
 				dc.finalize() // mattn's driver closes the connection next
 			}
 			return err
 		},
 	}
+	if err := c.own.lookAtFile(); err != nil {
+		return nil, false, err
+	}
 	dsn := c.cfg.dsn
 	if c.own.file != nil {
 		dsn = c.cfg.existing
 	}
-	if _, err := d.Open(dsn); err != nil {
-		if dc != nil {
-			dc.free()
-		}
-		return nil, hooked, err
+	_, err = d.Open(dsn)
+	lost := c.own.lookAtFile()
+	switch {
+	case err == nil && lost == nil:
+		c.own.counters.opened.Add(1)
+		return dc, true, nil
+	case err == nil:
+		_ = dc.destroy()
+	case dc != nil:
+		dc.unwatchLast()
+		dc.free()
 	}
-	return dc, true, nil
+	return nil, hooked, first(lost, err)
 }
 
 // setUp does on a new connection what must come before its first user.

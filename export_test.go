@@ -58,3 +58,10 @@ func WriteQueue(s *Store) int {
 	defer s.group.mu.Unlock()
 	return len(s.group.queue)
 }
+
+// HasHot reports whether the store's pool has its hot connection.
+func HasHot(s *Store) bool {
+	s.connector.mu.Lock()
+	defer s.connector.mu.Unlock()
+	return s.connector.hot != nil || s.connector.hotTaken
+}

@@ -17,6 +17,11 @@ type gate struct {
 	urgent waiters // before all others: what must not come late
 	queue  waiters
 	waits  histogram
+
+	// Of the holder alone: who wrote last and how often in a row, and on what.
+	writer *conn
+	streak int
+	warm   *physical
 }
 
 // grant is one passage through the gate, and who asked for it.
@@ -157,11 +162,12 @@ func (g *gate) acquire(ctx context.Context, gr *grant, limit time.Duration, urge
 	return busy
 }
 
-// release passes the gate to the next in line.
-func (g *gate) release() {
+// release passes the gate to the next in line, and reports whether there is one.
+func (g *gate) release() (contended bool) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.hand()
-	g.mu.Unlock()
+	return g.holder != nil
 }
 
 // hand gives the gate to the first waiter; g.mu is held.

@@ -88,6 +88,7 @@ func TestConnectionThatWasChangedIsNotParked(t *testing.T) {
 		"PRAGMA case_sensitive_like=1": "SELECT 'a' NOT LIKE 'A'",
 		"ATTACH ':memory:' AS more":    "SELECT count(*) FROM pragma_database_list WHERE name = 'more'",
 		"CREATE TEMP TABLE mine(x)":    "SELECT count(*) FROM sqlite_temp_schema",
+		"PRAGMA busy_timeout=77":       "SELECT timeout = 77 FROM pragma_busy_timeout",
 		"BEGIN; SELECT * FROM t":       "SELECT 0",
 	} {
 		t.Run(change, func(t *testing.T) {

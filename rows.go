@@ -53,7 +53,12 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 			return nil, err
 		}
 	}
-	if err := c.setMetadata(ctx); err != nil {
+	asked := s
+	s, err := c.here(ctx, asked)
+	if err == nil {
+		err = c.setMetadata(ctx)
+	}
+	if err != nil {
 		c.settle(nil, err)
 		return nil, err
 	}
@@ -63,13 +68,13 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 		c.sh.NewStatement()
 	}
 	var inner *sqlite3.SQLiteRows
-	err := c.askFirst(s)
+	err = c.askFirst(s)
 	if err == nil {
 		inner, err = r.first(args)
 	}
 	c.sh.Unwatch()
 	if err == nil && r.write {
-		c.sh.Refresh()
+		c.sh.Wrote()
 		if !c.checked && c.inTx {
 			if err = c.checkOnce(); err != nil {
 				_ = inner.Close()
@@ -79,6 +84,9 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 	}
 	if err != nil {
 		err = c.explain(ctx, err)
+		if s != asked {
+			s.discard()
+		}
 		if r.write || c.inTx {
 			c.sh.Refresh()
 			c.settle(s, err)

@@ -25,33 +25,51 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 		}
 		return nil, err
 	}
-	alone := c.canRunAlone(s)
-	stmt, err := c.compiled(s, alone || s.unguardable() && c.unguarded())
-	if err != nil || stmt == nil {
-		return result{}, c.explain(ctx, err)
-	}
 	if !s.reads {
 		if err := c.enter(ctx); err != nil {
 			return nil, err
 		}
 	}
-	if err := c.setMetadata(ctx); err != nil {
+	asked := s
+	s, err := c.here(ctx, asked)
+	if err != nil {
 		c.settle(nil, err)
 		return nil, err
 	}
-	c.start(c.watch(ctx))
-	res, err := c.runGuarded(s, stmt, args, alone)
-	c.sh.Unwatch()
+	alone := c.canRunAlone(s)
+	stmt, err := c.compiled(s, alone || s.unguardable() && c.unguarded())
+	if err == nil {
+		err = c.setMetadata(ctx)
+	}
+	var res driver.Result = result{}
+	if err == nil && stmt != nil {
+		c.start(c.watch(ctx))
+		res, err = c.runGuarded(s, stmt, args, alone)
+		c.sh.Unwatch()
+	}
+	if s != asked {
+		s.discard()
+	}
 	if err == shim.ErrNamesMoved {
 		c.settle(s, err)
-		if err := c.rejudge(s); err != nil || s.sealed {
+		if err := c.rejudge(asked); err != nil || asked.sealed {
 			return nil, first(err, shim.ErrNamesMoved)
 		}
-		return c.run(ctx, s, args)
+		return c.run(ctx, asked, args)
 	}
 	err = c.explain(ctx, err)
 	c.settle(s, err)
 	return res, err
+}
+
+// here returns the statement on the connection that is in use now. The caller
+// discards it while it still is.
+func (c *conn) here(ctx context.Context, s *statement) (*statement, error) {
+	if s.home == c.physical || s.home == nil {
+		return s, nil
+	}
+	s, _, err := c.prepare(ctx, s.text)
+	return s, err
 }
 
 // canRunAlone reports whether the statement can be a transaction of its own in

@@ -16,6 +16,7 @@ import (
 // it does is never judged by its first word.
 type statement struct {
 	text string // of this statement alone
+	home *physical
 	stmt *shim.Stmt
 	// inTx is the same statement for use in a transaction in which the fence
 	// has been asked: it does not ask again for every row.
@@ -93,7 +94,7 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 	if p.Stmt == nil {
 		return nil, rest, nil
 	}
-	s = &statement{text: text, stmt: p.Stmt, params: p.Stmt.Params, columns: p.Stmt.Columns, class: class{attached: p.Attached, altered: p.Altered}}
+	s = &statement{text: text, home: c.physical, stmt: p.Stmt, params: p.Stmt.Params, columns: p.Stmt.Columns, class: class{attached: p.Attached, altered: p.Altered}}
 	if err := c.classify(s, p.Authorized); err != nil {
 		s.finalize()
 		return nil, "", err

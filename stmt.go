@@ -10,7 +10,10 @@ import (
 // connection's cache when it is closed.
 type stmt struct {
 	c      *conn
-	s      *statement
+	s      *statement // nil: to be found again by its text
+	text   string
+	params int
+	writes bool
 	closed bool
 }
 
@@ -21,17 +24,19 @@ var (
 )
 
 // NumInput is the number of parameters.
-func (st *stmt) NumInput() int { return st.s.params }
+func (st *stmt) NumInput() int { return st.params }
 
 // Readonly reports whether SQLite considers the statement read-only.
-func (st *stmt) Readonly() bool { return !st.s.writes }
+func (st *stmt) Readonly() bool { return !st.writes }
 
 // Close gives the statement back.
 func (st *stmt) Close() error {
 	if !st.closed {
 		st.closed = true
 		delete(st.c.prepared, st)
-		st.s.release()
+		if st.s != nil {
+			st.s.release()
+		}
 	}
 	return nil
 }
@@ -51,6 +56,9 @@ func (st *stmt) ExecContext(ctx context.Context, args []driver.NamedValue) (driv
 	if err := st.check(args); err != nil {
 		return nil, err
 	}
+	if err := st.find(ctx); err != nil {
+		return nil, err
+	}
 	return st.c.run(ctx, st.s, args)
 }
 
@@ -59,8 +67,11 @@ func (st *stmt) QueryContext(ctx context.Context, args []driver.NamedValue) (dri
 	if err := st.check(args); err != nil {
 		return nil, err
 	}
-	if st.s.text == "" || blank(st.s.text) {
+	if blank(st.text) {
 		return emptyRows(), nil
+	}
+	if err := st.find(ctx); err != nil {
+		return nil, err
 	}
 	return st.c.query(ctx, st.s, args)
 }
@@ -69,8 +80,23 @@ func (st *stmt) check(args []driver.NamedValue) error {
 	if st.closed {
 		return driver.ErrBadConn
 	}
-	if len(args) != st.s.params {
-		return fmt.Errorf("sql: expected %d arguments, got %d", st.s.params, len(args))
+	if len(args) != st.params {
+		return fmt.Errorf("sql: expected %d arguments, got %d", st.params, len(args))
 	}
+	return nil
+}
+
+// find compiles the statement again, if the connection that it was compiled on
+// is not ours any more.
+func (st *stmt) find(ctx context.Context) error {
+	if st.s != nil {
+		return nil
+	}
+	s, _, err := st.c.prepare(ctx, st.text)
+	if err != nil {
+		return err
+	}
+	s.retain()
+	st.s = s
 	return nil
 }

@@ -91,8 +91,9 @@ func (t *tx) Commit() error {
 	err := c.commit()
 	c.sh.Unwatch()
 	if err != nil {
+		err = c.explain(t.ctx, err)
 		c.rollback()
-		return c.explain(t.ctx, err)
+		return err
 	}
 	c.inTx = false
 	if wrote {

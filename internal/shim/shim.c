@@ -11,7 +11,6 @@
 ** some tens of microseconds of work, too rare to be measurable. */
 #define PROGRESS_INTERVAL 1000
 
-
 coop_store *coop_store_new(int64_t fence) {
   coop_store *s = calloc(1, sizeof *s);
   if (s) {
@@ -128,6 +127,32 @@ static int progress(void *p) {
   return c->cancel && coop_load(c->cancel);
 }
 
+static int64_t changes(coop_conn *c) { return c->followed ? c->followed_changes : sqlite3_changes(c->db); }
+
+static int64_t total_changes(coop_conn *c) { return sqlite3_total_changes(c->db) + c->total_offset; }
+
+/* SQLite's own changes() and total_changes(), across connections. */
+static void changes_value(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
+  (void)argc;
+  (void)argv;
+  sqlite3_result_int64(ctx, changes(sqlite3_user_data(ctx)));
+}
+
+static void total_changes_value(sqlite3_context *ctx, int argc, sqlite3_value **argv) {
+  (void)argc;
+  (void)argv;
+  sqlite3_result_int64(ctx, total_changes(sqlite3_user_data(ctx)));
+}
+
+/* The caller goes on here who was on the other connection before: what he asks
+** about his last write must be answered as it would have been there. */
+void coop_follow(coop_conn *c, coop_conn *before) {
+  sqlite3_set_last_insert_rowid(c->db, sqlite3_last_insert_rowid(before->db));
+  c->followed = 1;
+  c->followed_changes = changes(before);
+  c->total_offset = total_changes(before) - sqlite3_total_changes(c->db);
+}
+
 static int create_function(coop_conn *c, const char *name, int argc, void (*f)(sqlite3_context *, int, sqlite3_value **)) {
   __atomic_add_fetch(&c->refs, 1, __ATOMIC_ACQ_REL); /* SQLite drops it even when it fails */
   return sqlite3_create_function_v2(c->db, name, argc, SQLITE_UTF8 | SQLITE_INNOCUOUS, c, f, 0, 0, release_function);
@@ -145,6 +170,8 @@ int coop_conn_new(void *db, coop_store *store, int64_t busy_limit, coop_conn **o
   if (store) __atomic_add_fetch(&store->refs, 1, __ATOMIC_ACQ_REL);
   rc = create_function(c, "coop_context", 1, context_value);
   if (rc == SQLITE_OK) rc = create_function(c, "coop_write_permit", 0, write_permit);
+  if (rc == SQLITE_OK) rc = create_function(c, "changes", 0, changes_value);
+  if (rc == SQLITE_OK) rc = create_function(c, "total_changes", 0, total_changes_value);
   if (rc == SQLITE_OK) rc = coop_changes_register(c);
   if (rc == SQLITE_OK) rc = sqlite3_set_authorizer(c->db, coop_authorize, c);
   if (rc != SQLITE_OK) {

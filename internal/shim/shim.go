@@ -170,6 +170,17 @@ func (c *Conn) TxnState() TxnState { return TxnState(C.coop_txn_state(c.p)) }
 // through the shim.
 func (c *Conn) Refresh() { C.coop_state(c.p) }
 
+// Wrote is Refresh after a statement that has written.
+func (c *Conn) Wrote() {
+	c.p.followed = 0
+	C.coop_state(c.p)
+}
+
+// Follow makes what SQL can ask about the last write (last_insert_rowid(),
+// changes(), total_changes()) the same here as on the connection that the
+// caller has used before.
+func (c *Conn) Follow(before *Conn) { C.coop_follow(c.p, before.p) }
+
 // BusyLimit is the bound in milliseconds; PRAGMA busy_timeout changes it.
 func (c *Conn) BusyLimit() int64 { return int64(c.p.busy_limit) }
 

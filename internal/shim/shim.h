@@ -95,6 +95,12 @@ typedef struct coop_conn {
 
   char altered[256];   /* Go: the table of main that would be altered; empty: a long name */
 
+  /* What the functions changes() and total_changes() say is what they would if
+  ** all had been written here: see coop_follow. */
+  int followed;           /* changes() is, until the next write here, */
+  int64_t followed_changes;
+  int64_t total_offset;   /* and total_changes() is that much more */
+
   int64_t rowid;      /* Go: results of the last run */
   int64_t changes;
   int32_t autocommit;
@@ -145,6 +151,7 @@ void coop_adopt_busy_timeout(coop_conn *);
 void coop_set_busy_limit(coop_conn *, int64_t ms);
 int coop_authorize(void *conn, int action, const char *, const char *, const char *schema, const char *trigger);
 int coop_set_metadata(coop_conn *, const char *, int);
+void coop_follow(coop_conn *, coop_conn *before);
 
 int coop_prepare(coop_conn *, const char *sql, int n, int persistent, int unguarded, coop_stmt_info *);
 int coop_explain(coop_conn *, const char *sql, int n);

@@ -107,6 +107,7 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, 
     c->unguarded = c->sealed = 0;
     c->rowid = sqlite3_last_insert_rowid(c->db);
     c->changes = sqlite3_changes(c->db);
+    if (!sqlite3_stmt_readonly(s)) c->followed = 0;
     /* A statement that stopped at a row commits here, and can fail to. */
     reset = sqlite3_reset(s);
     if (rc == SQLITE_ROW || rc == SQLITE_DONE) rc = reset;
