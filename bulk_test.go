@@ -39,6 +39,8 @@ func TestBulkRunsThePlainPrograms(t *testing.T) {
 	path := newPath(t)
 	db := open(t, path)
 	mustExec(t, db, tables...)
+	// A trigger anywhere, and the owner's own connections run the fences too.
+	mustExec(t, db, "CREATE TABLE c (x)", "CREATE TRIGGER mine AFTER INSERT ON c BEGIN SELECT 1; END")
 	plain := openPlain(t, newPath(t))
 	mustExec(t, plain, tables...)
 	statements := []string{"DELETE FROM a", "INSERT INTO a SELECT * FROM b", "INSERT INTO a VALUES (1, 2)", "UPDATE a SET x = 1"}

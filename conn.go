@@ -37,11 +37,12 @@ type conn struct {
 	openWrites int    // and those of RETURNING among them
 
 	// Set by cover, recorded when the transaction has committed.
-	pending        bool
-	pendingVersion int64
-	pendingOwner   bool
-	repairs        int             // statements that completing the fences has taken
-	lifted         map[string]bool // tables whose fences Bulk has taken away
+	pending         bool
+	pendingVersion  int64
+	pendingTriggers bool
+	pendingOwner    bool
+	repairs         int             // statements that completing the fences has taken
+	lifted          map[string]bool // tables whose fences Bulk has taken away
 
 	inSession bool    // a transaction of Write or Bulk is open
 	live      []*rows // that are open in it

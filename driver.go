@@ -146,7 +146,7 @@ func SQLiteConn(driverConn any) (*sqlite3.SQLiteConn, bool) {
 	if c == nil {
 		return nil, false
 	}
-	c.dirty, c.touched = true, true
+	c.handOut()
 	return c.source, true
 }
 

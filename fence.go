@@ -199,7 +199,16 @@ func (c *conn) begin(kind shim.Kind) error {
 	if err != nil {
 		return err
 	}
-	return c.admit(state)
+	if err := c.admit(state); err != nil || kind == shim.Begin {
+		return err
+	}
+	if c.plain {
+		err = c.keepPlain()
+	}
+	if err != nil {
+		c.rollback()
+	}
+	return err
 }
 
 // admit acts on the fence's answer inside a transaction: it repairs a missing
@@ -274,7 +283,7 @@ func (c *conn) complete(s *schema) error {
 	fencing := c.cfg.fence && !c.own.unfenced.Load()
 	if !s.owner && fencing {
 		if len(s.tables) == 0 {
-			c.pendingOwner = false
+			c.pendingOwner, c.pendingTriggers = false, s.others
 			return c.covered() // still, or again, empty
 		}
 		if err := c.sh.Exec(ownerSQL); err != nil {
@@ -303,6 +312,7 @@ func (c *conn) complete(s *schema) error {
 		}
 		c.repairs++
 	}
+	c.pendingTriggers = s.others || !c.cfg.changes.none() || c.own.unfenced.Load() && len(s.trackers) > 0
 	return c.covered()
 }
 

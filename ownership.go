@@ -108,10 +108,12 @@ func (s settings) differs(o settings) string {
 }
 
 // coverState is what is known of the fences in one database: the schema version
-// at which they were complete, and whether coop_owner is there. All
+// at which they were complete, and whether coop_owner is there. It changes only
+// while the gate is held. All
 // connections to a file share it; a private database in memory has its own.
 type coverState struct {
 	version   atomic.Int64
+	triggers  atomic.Bool // at that version main has others than the fences
 	persisted atomic.Bool
 	trackers  trackers
 }

@@ -20,6 +20,8 @@ type physical struct {
 	meta   metaSource    // what coop_context answers from now
 
 	busyLimit      int64 // as it was opened, in milliseconds
+	plain          bool  // the triggers of main are off: see plain.go
+	handedOut      bool  // somebody has had mattn's connection
 	authorizerLost bool
 	attached       bool // there are attached databases
 	dirty          bool // not as it was opened
@@ -36,6 +38,8 @@ func newPhysical(c *Connector, source *sqlite3.SQLiteConn) (*physical, error) {
 		// Every connection has a database of its own, empty now.
 		p.cov, p.gate = &coverState{}, &gate{}
 	}
+	// A hook or an extension may keep the connection, and write on it any time.
+	p.handedOut = c.options.ConnectHook != nil || len(c.options.Extensions) > 0
 	var err error
 	p.sh, err = shim.Attach(source, c.own.shim, p.busyLimit)
 	return p, err

@@ -56,6 +56,9 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 	asked := s
 	s, err := c.here(ctx, asked)
 	if err == nil {
+		err = c.chooseTriggers(s)
+	}
+	if err == nil {
 		err = c.setMetadata(ctx)
 	}
 	if err != nil {
@@ -80,6 +83,11 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 				_ = inner.Close()
 				r.giveBack()
 			}
+		} else if c.plain && !c.checked {
+			if err = c.askAfter(); err != nil {
+				err = first(c.undo(inner), err)
+				r.giveBack()
+			}
 		}
 	}
 	if err != nil {
@@ -91,7 +99,13 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 			c.sh.Refresh()
 			c.settle(s, err)
 		}
-		return nil, err
+		if err != errSchemaMoved {
+			return nil, err
+		}
+		if err := c.repairIfChanged(ctx); err != nil {
+			return nil, err
+		}
+		return c.query(ctx, asked, args)
 	}
 	c.note(s)
 	r.SQLiteRows = inner

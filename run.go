@@ -37,7 +37,11 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 		return nil, err
 	}
 	alone := c.canRunAlone(s)
-	stmt, err := c.compiled(s, alone || s.unguardable() && c.unguarded())
+	err = c.chooseTriggers(s)
+	var stmt *shim.Stmt
+	if err == nil {
+		stmt, err = c.compiled(s, s.unguardable() && (alone && !c.plain || c.unguarded()))
+	}
 	if err == nil {
 		err = c.setMetadata(ctx)
 	}
@@ -87,6 +91,9 @@ func (c *conn) note(s *statement) {
 	}
 	if s.attaches {
 		c.lookForAttached()
+		if c.attached {
+			_ = c.setTriggers(true) // cannot fail on an open connection
+		}
 	}
 }
 
@@ -118,9 +125,13 @@ func (c *conn) compiled(s *statement, unguarded bool) (*shim.Stmt, error) {
 
 // runGuarded runs the statement with what the fence needs before and after it.
 func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValue, alone bool) (driver.Result, error) {
-	wrapped := s.wrap && !c.inTx
+	wrapped := (s.wrap || s.dml && c.plain) && !c.inTx
 	if alone {
-		rowid, changes, state, err := c.sh.RunAlone(stmt, &c.args, args)
+		version := int64(-1)
+		if c.plain {
+			version = c.cov.version.Load()
+		}
+		rowid, changes, state, err := c.sh.RunAlone(stmt, &c.args, args, version)
 		if err != nil || state == shim.Fenced {
 			return result{rowid, changes}, err
 		}
@@ -186,14 +197,15 @@ func (c *conn) afterDDL(s *statement) error {
 // askFirst asks the fence before a statement that no trigger guards and no
 // transaction can be put around: VACUUM, and PRAGMAs such as journal_mode. It
 // does so too before the first write of a transaction that was not begun by us
-// with BEGIN IMMEDIATE, if that write may take the answer away with coop_owner.
-// Other writes of such a transaction are judged when they have run.
+// with BEGIN IMMEDIATE, if that write may take the answer away with coop_owner,
+// or if no trigger will ask. Other writes of such a transaction are judged when
+// they have run.
 func (c *conn) askFirst(s *statement) error {
 	if s.reads || s.transactional() || c.checked || c.own.mode == modeReader {
 		return nil
 	}
 	switch auto := c.sh.Autocommit(); {
-	case auto && s.dml, !auto && !s.touchesOwner && !c.authorizerLost:
+	case auto && s.dml, !auto && !s.touchesOwner && !c.authorizerLost && !c.plain:
 		return nil
 	case !auto:
 		// The question is a read, and behind a read SQLite does not wait for
@@ -201,6 +213,9 @@ func (c *conn) askFirst(s *statement) error {
 		if err := c.sh.Control(shim.LockForWrite); err != nil && !hasCode(err, sqlite3.ErrError) {
 			return err
 		}
+	}
+	if c.plain && !c.sh.Autocommit() {
+		return c.checkOnce()
 	}
 	state, err := c.sh.CheckFence()
 	if err != nil || state == shim.NoOwner {
@@ -338,6 +353,11 @@ func (c *conn) checkOnce() error {
 	if err == nil {
 		err = c.admit(state)
 	}
+	if err == nil && c.plain {
+		if _, err = c.sh.SchemaVersion(); err == nil {
+			err = c.keepPlain()
+		}
+	}
 	c.checked = err == nil
 	return err
 }
@@ -393,6 +413,7 @@ func (c *conn) committed() {
 // record keeps what cover found, now that it is committed.
 func (c *conn) record() {
 	if c.pending {
+		c.cov.triggers.Store(c.pendingTriggers)
 		c.cov.version.Store(c.pendingVersion)
 		c.pending = false
 	}

@@ -82,6 +82,9 @@ func (s *session) begin(ctx context.Context) error {
 		}
 		c.start(c.watch(ctx))
 		err := c.begin(shim.BeginImmediate)
+		if err == nil {
+			err = c.keepPlain()
+		}
 		c.sh.Unwatch()
 		c.settle(nil, err)
 		c.aborted = nil

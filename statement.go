@@ -231,7 +231,7 @@ func (s *statement) unguardable() bool { return s.dml && s.attached == "" }
 // lock, so nobody can become the owner before it ends, and a withdrawn permit
 // is seen by [conn.admitStatement] and at the commit.
 func (c *conn) unguarded() bool {
-	return c.checked && c.gated && c.inTx && c.cfg.fence && !c.authorizerLost
+	return c.checked && c.gated && c.inTx && c.cfg.fence && !c.authorizerLost && !c.plain
 }
 
 // transactional reports whether the statement begins or ends a transaction.

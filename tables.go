@@ -32,6 +32,7 @@ type schema struct {
 	fences []trigger         // all triggers whose name says that they are fences
 	// trackers are those whose name says that they record changes.
 	trackers []tracker
+	others   bool   // there are triggers of the user's
 	owner    bool   // coop_owner exists
 	guard    string // coop_guard's text, or empty
 }
@@ -53,6 +54,7 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 			case isChangeName(name):
 				s.trackers = append(s.trackers, tracker{trigger{name, on, sql}, i})
 			default:
+				s.others = true
 				newest[foldName(on)] = i
 			}
 			continue

@@ -50,6 +50,9 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	t := c.watch(ctx)
 	c.start(t)
 	err := c.begin(kind)
+	if err == nil && kind != shim.Begin {
+		err = c.keepPlain()
+	}
 	c.sh.Unwatch()
 	err = c.explain(ctx, err)
 	c.settle(nil, err)

@@ -153,6 +153,10 @@ void coop_follow(coop_conn *c, coop_conn *before) {
   c->total_offset = total_changes(before) - sqlite3_total_changes(c->db);
 }
 
+/* Triggers of main run, or do not; those of temp always do.
+** https://sqlite.org/c3ref/c_dbconfig_defensive.html#sqlitedbconfigenabletrigger */
+int coop_set_triggers(coop_conn *c, int on) { return sqlite3_db_config(c->db, SQLITE_DBCONFIG_ENABLE_TRIGGER, on, (int *)0); }
+
 static int create_function(coop_conn *c, const char *name, int argc, void (*f)(sqlite3_context *, int, sqlite3_value **)) {
   __atomic_add_fetch(&c->refs, 1, __ATOMIC_ACQ_REL); /* SQLite drops it even when it fails */
   return sqlite3_create_function_v2(c->db, name, argc, SQLITE_UTF8 | SQLITE_INNOCUOUS, c, f, 0, 0, release_function);

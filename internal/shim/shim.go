@@ -122,6 +122,7 @@ const (
 	Stopped                      // its permit was withdrawn
 	Superseded                   // coop_owner names another ownership
 	NoOwner                      // there is no coop_owner
+	Moved                        // the schema is another one: see [Conn.RunAlone]
 )
 
 // Conn is the shim's half of a connection.
@@ -236,6 +237,8 @@ func (c *Conn) fenceState(rc C.int) (FenceState, error) {
 		return Superseded, nil
 	case C.COOP_NO_OWNER:
 		return NoOwner, nil
+	case C.COOP_MOVED:
+		return Moved, nil
 	}
 	return 0, c.lastError(rc)
 }
@@ -250,11 +253,30 @@ func (c *Conn) Control(kind Kind) error {
 
 // SchemaVersion reads main's schema cookie as the open transaction sees it.
 func (c *Conn) SchemaVersion() (int64, error) {
-	var v C.int64_t
-	if rc := C.coop_schema_version(c.p, &v); rc != C.SQLITE_OK {
+	if rc := C.coop_schema_version(c.p); rc != C.SQLITE_OK {
 		return 0, c.lastError(rc)
 	}
-	return int64(v), nil
+	return int64(c.p.version), nil
+}
+
+// VersionAtBegin is the schema version that the last Begin with checkFence
+// found, or SchemaVersion since.
+func (c *Conn) VersionAtBegin() int64 { return int64(c.p.version) }
+
+// TriggersCanBeOff reports whether this SQLite leaves the triggers of temp alone
+// when those of main are off.
+func TriggersCanBeOff() bool {
+	_, version, _ := sqlite3.Version()
+	return version >= 3035000
+}
+
+// SetTriggers lets the triggers of main run, as they do on a new connection, or
+// not. A change makes SQLite compile every statement again.
+func (c *Conn) SetTriggers(on bool) error {
+	if rc := C.coop_set_triggers(c.p, flag(on)); rc != C.SQLITE_OK {
+		return c.lastError(rc)
+	}
+	return nil
 }
 
 // DeferredViolations reports whether a deferred foreign key is violated, which

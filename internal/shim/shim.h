@@ -63,6 +63,7 @@ enum {
 #define COOP_SUPERSEDED (-2)
 #define COOP_NO_OWNER (-3)
 #define COOP_DENIED (-4)
+#define COOP_MOVED (-5) /* the schema is another one than the caller knows */
 
 /* How a statement runs, should it have to be compiled again: as unguarded as it
 ** is, and without a write to an attached database, which it had not. */
@@ -104,6 +105,7 @@ typedef struct coop_conn {
   int64_t rowid;      /* Go: results of the last run */
   int64_t changes;
   int32_t autocommit;
+  int64_t version;    /* Go: of the schema, as the last coop_begin found it */
 
   int32_t code; /* Go: set by coop_error */
   int32_t extended;
@@ -152,11 +154,12 @@ void coop_set_busy_limit(coop_conn *, int64_t ms);
 int coop_authorize(void *conn, int action, const char *, const char *, const char *schema, const char *trigger);
 int coop_set_metadata(coop_conn *, const char *, int);
 void coop_follow(coop_conn *, coop_conn *before);
+int coop_set_triggers(coop_conn *, int on);
 
 int coop_prepare(coop_conn *, const char *sql, int n, int persistent, int unguarded, coop_stmt_info *);
 int coop_explain(coop_conn *, const char *sql, int n);
 int coop_run(uintptr_t conn, sqlite3_stmt *, int flags, coop_arg *, int n, const char *buf);
-int coop_run_alone(uintptr_t conn, sqlite3_stmt *, int flags, coop_arg *, int n, const char *buf);
+int coop_run_alone(uintptr_t conn, sqlite3_stmt *, int flags, coop_arg *, int n, const char *buf, int64_t version);
 int coop_exec(coop_conn *, const char *sql, int n);
 int coop_param_index(sqlite3_stmt *, const char *name);
 int coop_finalize(sqlite3_stmt *);
@@ -164,7 +167,7 @@ int coop_finalize(sqlite3_stmt *);
 int coop_begin(coop_conn *, int kind, int check_fence);
 int coop_check_fence(coop_conn *);
 int coop_run_kept(coop_conn *, int which);
-int coop_schema_version(coop_conn *, int64_t *version);
+int coop_schema_version(coop_conn *);
 void coop_state(coop_conn *);
 int coop_txn_state(coop_conn *);
 int coop_deferred_violations(coop_conn *);

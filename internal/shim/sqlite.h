@@ -64,6 +64,7 @@ typedef struct sqlite3_mutex sqlite3_mutex;
 #define SQLITE_IGNORE 2
 
 #define SQLITE_DBSTATUS_DEFERRED_FKS 10
+#define SQLITE_DBCONFIG_ENABLE_TRIGGER 1003
 #define SQLITE_FCNTL_DATA_VERSION 35
 
 extern int sqlite3_create_function_v2(sqlite3 *, const char *, int, int, void *,
@@ -133,6 +134,7 @@ extern int sqlite3_system_errno(sqlite3 *);
 extern int sqlite3_stricmp(const char *, const char *);
 extern int sqlite3_strnicmp(const char *, const char *, int);
 extern int sqlite3_file_control(sqlite3 *, const char *, int, void *);
+extern int sqlite3_db_config(sqlite3 *, int op, ...);
 extern int sqlite3_db_status(sqlite3 *, int, int *, int *, int);
 extern int sqlite3_table_column_metadata(sqlite3 *, const char *, const char *, const char *,
     const char **, const char **, int *, int *, int *);

@@ -124,15 +124,17 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, 
 }
 
 /* Runs one statement as a transaction of its own: BEGIN IMMEDIATE, one question
-** to the fence, the statement unguarded, COMMIT. When that fails, the caller
-** reads the error and rolls back what may be open. */
-int coop_run_alone(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, const char *buf) {
+** to the fence, the statement, COMMIT. If the version is not negative, the
+** schema must have it. When something fails, the caller reads the error and
+** rolls back what may be open. */
+int coop_run_alone(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, const char *buf, int64_t version) {
   coop_conn *c = (coop_conn *)conn;
   sqlite3_mutex *mutex = sqlite3_db_mutex(c->db);
   int rc;
   sqlite3_mutex_enter(mutex);
   rc = coop_begin(c, COOP_STMT_BEGIN_IMMEDIATE, 1);
-  if (rc == SQLITE_OK) rc = coop_run(conn, s, flags | COOP_RUN_UNGUARDED, args, n, buf);
+  if (rc == SQLITE_OK && version >= 0 && c->version != version) rc = COOP_MOVED;
+  if (rc == SQLITE_OK) rc = coop_run(conn, s, flags, args, n, buf);
   if (rc == SQLITE_OK) rc = coop_run_kept(c, COOP_STMT_COMMIT);
   sqlite3_mutex_leave(mutex);
   return rc;
@@ -207,15 +209,17 @@ int coop_check_fence(coop_conn *c) {
 int coop_begin(coop_conn *c, int kind, int check_fence) {
   int rc = coop_run_kept(c, kind);
   if (rc != SQLITE_OK || !check_fence) return rc;
+  rc = coop_schema_version(c);
+  if (rc != SQLITE_OK) return rc;
   return coop_check_fence(c);
 }
 
-int coop_schema_version(coop_conn *c, int64_t *version) {
+int coop_schema_version(coop_conn *c) {
   sqlite3_stmt *s;
   int rc = prepare_kept(c, COOP_STMT_SCHEMA_VERSION);
   if (rc != SQLITE_OK) return rc;
   s = c->stmts[COOP_STMT_SCHEMA_VERSION];
-  if (sqlite3_step(s) == SQLITE_ROW) *version = sqlite3_column_int64(s, 0);
+  if (sqlite3_step(s) == SQLITE_ROW) c->version = sqlite3_column_int64(s, 0);
   return sqlite3_reset(s);
 }
 

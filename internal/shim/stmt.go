@@ -148,16 +148,17 @@ func (c *Conn) Run(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes i
 	return int64(c.p.rowid), int64(c.p.changes), nil
 }
 
-// RunAlone runs s as a transaction of its own, after asking the fence. No
+// RunAlone runs s as a transaction of its own, after asking the fence. Unless
+// version is negative, the schema must have it, or the answer is Moved. No
 // transaction is open afterwards. With an error, or an answer other than
 // Fenced, nothing has been changed, but for what ON CONFLICT FAIL keeps.
-func (c *Conn) RunAlone(s *Stmt, a *Args, args []driver.NamedValue) (rowid, changes int64, state FenceState, err error) {
+func (c *Conn) RunAlone(s *Stmt, a *Args, args []driver.NamedValue, version int64) (rowid, changes int64, state FenceState, err error) {
 	defer a.release()
 	if err := a.marshal(s, args); err != nil {
 		return 0, 0, 0, err
 	}
 	first, buf := a.pointers()
-	rc := C.coop_run_alone(c.number(), s.p, s.flags(), first, C.int(len(a.args)), buf)
+	rc := C.coop_run_alone(c.number(), s.p, s.flags(), first, C.int(len(a.args)), buf, C.int64_t(version))
 	if rc != C.SQLITE_OK {
 		if state, err = c.fenceState(rc); rc == C.COOP_DENIED {
 			err = ErrNamesMoved
