@@ -39,8 +39,7 @@ func TestBulkRunsThePlainPrograms(t *testing.T) {
 	path := newPath(t)
 	db := open(t, path)
 	mustExec(t, db, tables...)
-	// A trigger anywhere, and the owner's own connections run the fences too.
-	mustExec(t, db, "CREATE TABLE c (x)", "CREATE TRIGGER mine AFTER INSERT ON c BEGIN SELECT 1; END")
+	mustExec(t, db, ownTrigger)
 	plain := openPlain(t, newPath(t))
 	mustExec(t, plain, tables...)
 	statements := []string{"DELETE FROM a", "INSERT INTO a SELECT * FROM b", "INSERT INTO a VALUES (1, 2)", "UPDATE a SET x = 1"}
@@ -64,7 +63,7 @@ func TestOutsiderNeverSeesTheGapOfBulk(t *testing.T) {
 		t.Run(journal, func(t *testing.T) {
 			path := newPath(t)
 			db := open(t, path+"?_synchronous=OFF&_journal_mode="+journal)
-			mustExec(t, db, "CREATE TABLE t (a)")
+			mustExec(t, db, "CREATE TABLE t (a)", ownTrigger)
 			outsider := hammer(t, path+"?_busy_timeout=0", blow{Statement: "INSERT INTO t VALUES ('outside')"})
 			for i := range 100 {
 				err := storeOf(t, db).Bulk(t.Context(), []string{"t"}, func(tx coopsqlite.DBTX) error {
@@ -128,7 +127,7 @@ func TestBulkThatFailsLeavesTheFencesComplete(t *testing.T) {
 			path := newPath(t)
 			db := open(t, path+"?_foreign_keys=on&_coop_watch=0")
 			mustExec(t, db, family...)
-			mustExec(t, db, "CREATE VIEW names AS SELECT name FROM parent", "CREATE TABLE late (p REFERENCES parent DEFERRABLE INITIALLY DEFERRED)")
+			mustExec(t, db, "CREATE VIEW names AS SELECT name FROM parent", "CREATE TABLE late (p REFERENCES parent DEFERRABLE INITIALLY DEFERRED)", ownTrigger)
 			rows := value(t, db, "SELECT count(*) FROM parent")
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

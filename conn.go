@@ -14,8 +14,9 @@ import (
 // conn is one connection. database/sql lets one goroutine at a time use it and
 // the statements and rows that belong to it.
 type conn struct {
-	*physical           // what is used now
+	*physical           // what is used now; nil between two uses, after a write
 	home      *physical // its own, while it writes on its pool's hot one
+	wrote     bool      // on its own, since it was taken from database/sql's pool
 
 	connector *Connector
 	cfg       *config
@@ -71,6 +72,9 @@ func (c *conn) Ping(ctx context.Context) error {
 		*found = c
 		return nil
 	}
+	if err := c.attach(ctx); err != nil {
+		return err
+	}
 	return c.source.Ping(ctx)
 }
 
@@ -105,6 +109,9 @@ func namedValues(args []driver.Value) []driver.NamedValue {
 // ExecContext runs all statements of query and returns the last one's result.
 // When one fails, the error says which, and those before it have been run.
 func (c *conn) ExecContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Result, error) {
+	if err := c.attach(ctx); err != nil {
+		return nil, err
+	}
 	var res driver.Result = result{}
 	start := 0
 	for n := 1; ; n++ {
@@ -166,6 +173,9 @@ func surplus(args []driver.NamedValue, used int, last *statement) error {
 
 // QueryContext runs all statements of query and returns the rows of the last.
 func (c *conn) QueryContext(ctx context.Context, query string, args []driver.NamedValue) (driver.Rows, error) {
+	if err := c.attach(ctx); err != nil {
+		return nil, err
+	}
 	start := 0
 	for n := 1; ; n++ {
 		s, rest, err := c.prepare(ctx, query)
@@ -204,6 +214,9 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := c.attach(ctx); err != nil {
+		return nil, err
+	}
 	s, rest, err := c.prepare(ctx, query)
 	if err != nil {
 		return nil, err
@@ -228,6 +241,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	if c.inTx || c.gated {
 		return driver.ErrBadConn
 	}
+	_ = c.attach(ctx) // database/sql would not pass the error on; the first use will
 	return nil
 }
 
@@ -235,6 +249,9 @@ func (c *conn) ResetSession(ctx context.Context) error {
 // back in a transaction that was begun by a statement is rolled back and
 // dropped: whoever began it does not know what became of it.
 func (c *conn) IsValid() bool {
+	if c.physical == nil {
+		return true
+	}
 	c.resync()
 	c.aborted = nil
 	c.unwatchLast()
@@ -243,7 +260,33 @@ func (c *conn) IsValid() bool {
 		c.dirty = true
 		return false
 	}
+	if c.wrote {
+		c.detach()
+	}
 	return true
+}
+
+// detach parks the physical connection while nobody uses this one: whoever
+// writes next, also in another pool on the same store, then does it where the
+// pages are that were written last.
+func (c *conn) detach() {
+	c.wrote = false
+	if c.physical != nil && c.canPark() && c.connector.park(c.physical) {
+		c.physical = nil
+	}
+}
+
+// attach ends what detach began.
+func (c *conn) attach(ctx context.Context) (err error) {
+	if c.physical == nil {
+		c.physical, err = c.connector.take(ctx)
+	}
+	return err
+}
+
+// canPark reports whether nothing ties the two together.
+func (c *conn) canPark() bool {
+	return c.clean() && !c.inTx && !c.gated && !c.alone && !c.own.private() && c.openRows == 0 && len(c.prepared) == 0
 }
 
 // resync learns what was done on mattn's connection directly.
@@ -262,6 +305,12 @@ func (c *conn) resync() {
 
 // Close parks the connection with its connector, or ends it.
 func (c *conn) Close() error {
+	if c.physical == nil {
+		if c.connector.wrapped && closedWithPool() {
+			return c.connector.Close()
+		}
+		return nil
+	}
 	if c.tx != nil || c.inTx || c.gated {
 		c.rollback()
 		c.dirty = true
@@ -270,7 +319,7 @@ func (c *conn) Close() error {
 	if c.connector.wrapped && closedWithPool() {
 		return first(c.destroy(), c.connector.Close())
 	}
-	if c.clean() && !c.alone && !c.own.private() && c.openRows == 0 && len(c.prepared) == 0 && c.connector.park(c.physical) {
+	if c.canPark() && c.connector.park(c.physical) {
 		return nil
 	}
 	err := c.destroy()

@@ -49,8 +49,10 @@ const (
 	// maxParked bounds the physical connections that are kept when
 	// database/sql drops them, which by default it does with all but two.
 	maxParked = 64
-	// parkedFor is how long a burst's connections are kept.
-	parkedFor = 30 * time.Second
+	// parkedFor is how long a burst's connections are kept, but for as many as
+	// database/sql keeps by default.
+	parkedFor   = 30 * time.Second
+	alwaysParks = 2
 	// openRetry is the pause before a new try when another process is just
 	// changing the journal mode.
 	openRetry = 2 * time.Millisecond
@@ -144,6 +146,15 @@ func (c *Connector) Connect(ctx context.Context) (driver.Conn, error) {
 }
 
 func (c *Connector) connect(ctx context.Context) (*conn, error) {
+	p, err := c.take(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return newConn(c, p), nil
+}
+
+// take returns the physical connection that was parked last, or a new one.
+func (c *Connector) take(ctx context.Context) (*physical, error) {
 	c.mu.Lock()
 	if c.closed {
 		c.mu.Unlock()
@@ -154,10 +165,14 @@ func (c *Connector) connect(ctx context.Context) (*conn, error) {
 		c.parked[n-1] = nil
 		c.parked = c.parked[:n-1]
 		c.mu.Unlock()
-		return newConn(c, last), nil
+		return last, nil
 	}
 	c.mu.Unlock()
-	return c.open(ctx)
+	dc, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return dc.physical, nil
 }
 
 // park keeps a clean connection for the next Connect, if there is room.
@@ -183,7 +198,7 @@ func (c *Connector) trimLater() {
 func (c *Connector) trimParked() {
 	c.mu.Lock()
 	n := 0
-	for n < len(c.parked) && time.Since(c.parked[n].parkedAt) >= parkedFor {
+	for n < len(c.parked)-alwaysParks && time.Since(c.parked[n].parkedAt) >= parkedFor {
 		n++
 	}
 	old := append([]*physical(nil), c.parked[:n]...)
@@ -193,7 +208,7 @@ func (c *Connector) trimParked() {
 		c.hot = nil
 	}
 	c.trim = nil
-	if (len(c.parked) > 0 || c.hot != nil) && !c.closed {
+	if (len(c.parked) > alwaysParks || c.hot != nil) && !c.closed {
 		c.trimLater()
 	}
 	c.mu.Unlock()

@@ -68,6 +68,9 @@ func TestKilledOwnerLeavesTheStoreCoveredOrUntouched(t *testing.T) {
 		for i := range 100 {
 			mustExec(t, tx, fmt.Sprintf("CREATE TABLE t%d (a)", i))
 		}
+		if random.IntN(2) == 0 {
+			mustExec(t, tx, ownTrigger)
+		}
 		require.NoError(t, tx.Commit())
 
 		cmd := roleCommand(roleBuilder, path)

@@ -270,6 +270,9 @@ func walkSchema(t *testing.T, seed uint64) {
 	w := &schemaWalk{Rand: rand.New(rand.NewPCG(seed, 7)), t: t, path: newPath(t), model: schemaModel{}}
 	w.open()
 	w.outside = openPlain(t, "file:"+escapePath(w.path)+"?mode=rw")
+	if seed%2 == 0 {
+		mustExec(t, w.db, ownTrigger)
+	}
 	for range 25 {
 		if w.IntN(5) == 0 {
 			w.intrude()

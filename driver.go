@@ -146,6 +146,9 @@ func SQLiteConn(driverConn any) (*sqlite3.SQLiteConn, bool) {
 	if c == nil {
 		return nil, false
 	}
+	if c.attach(context.Background()) != nil {
+		return nil, false
+	}
 	c.handOut()
 	return c.source, true
 }

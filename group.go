@@ -118,6 +118,9 @@ func (g *group) hand() bool {
 	if len(g.queue) == 0 {
 		g.taken = false
 		g.closeSession()
+		if g.session != nil {
+			_ = g.session.do(func(c *conn) error { c.detach(); return nil })
+		}
 		return true
 	}
 	next := g.queue[0]

@@ -295,6 +295,10 @@ func openPlain(t testing.TB, dsn string) *sql.DB {
 }
 
 // mustExec runs statements of which each must succeed.
+// ownTrigger gives a store a trigger that does nothing, so that its owner's
+// connections run with all triggers, the fences among them.
+const ownTrigger = "CREATE VIEW own_view AS SELECT 1 AS x; CREATE TRIGGER own_trigger INSTEAD OF INSERT ON own_view BEGIN SELECT 1; END"
+
 func mustExec(t testing.TB, db interface {
 	Exec(string, ...any) (sql.Result, error)
 }, statements ...string) {

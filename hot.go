@@ -45,6 +45,7 @@ func (c *conn) borrow() {
 func (c *conn) giveBack() {
 	c.gate.warm = c.physical
 	if c.home == nil {
+		c.wrote = true
 		return
 	}
 	hot, home := c.physical, c.home

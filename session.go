@@ -74,7 +74,7 @@ func (s *session) do(fn func(c *conn) error) error {
 // begin takes the gate and opens a write transaction.
 func (s *session) begin(ctx context.Context) error {
 	return s.do(func(c *conn) error {
-		if err := c.own.writable(); err != nil {
+		if err := first(c.own.writable(), c.attach(ctx)); err != nil {
 			return err
 		}
 		if err := c.enter(ctx); err != nil {

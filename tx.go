@@ -34,6 +34,9 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 	default:
 		return nil, fmt.Errorf("coopsqlite: isolation level %s is not supported: SQLite's transactions are serializable", level)
 	}
+	if err := c.attach(ctx); err != nil {
+		return nil, err
+	}
 	c.resync()
 	kind := shim.Begin
 	if !opts.ReadOnly {

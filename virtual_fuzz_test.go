@@ -284,6 +284,11 @@ func walkVirtual(path string, seed uint64) error {
 	if _, err := db.Exec("CREATE TABLE plain (a); CREATE TABLE docs (id INTEGER PRIMARY KEY, a, b)"); err != nil {
 		return err
 	}
+	if seed%4 != 0 { // the fences run for the owner too
+		if _, err := db.Exec(ownTrigger); err != nil {
+			return err
+		}
+	}
 	conn, err := db.Conn(context.Background())
 	if err != nil {
 		return err

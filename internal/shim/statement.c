@@ -154,6 +154,7 @@ int coop_exec(coop_conn *c, const char *sql, int n) {
     if (rc != SQLITE_OK) break;
     if (s) {
       while ((rc = sqlite3_step(s)) == SQLITE_ROW) {}
+      if (!sqlite3_stmt_readonly(s)) c->followed = 0;
       rc = sqlite3_finalize(s);
     }
     n -= (int)(tail - sql);
