@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -17,6 +18,8 @@ type gate struct {
 	urgent waiters // before all others: what must not come late
 	queue  waiters
 	waits  histogram
+	// crowded: somebody waits. Readers look at it without the mutex.
+	crowded atomic.Bool
 
 	// Of the holder alone: who wrote last and how often in a row, and on what.
 	writer *conn
@@ -125,6 +128,7 @@ func (g *gate) acquire(ctx context.Context, gr *grant, limit time.Duration, urge
 	} else {
 		g.queue.push(w)
 	}
+	g.crowded.Store(true)
 	g.mu.Unlock()
 
 	timer := time.NewTimer(limit)
@@ -156,6 +160,7 @@ func (g *gate) acquire(ctx context.Context, gr *grant, limit time.Duration, urge
 		return cause
 	}
 	w.in.remove(w)
+	g.crowded.Store(g.urgent.first != nil || g.queue.first != nil)
 	busy := &BusyError{Holder: g.holder.site(), Since: g.holder.since, Waited: waited, cause: cause}
 	g.mu.Unlock()
 	waiterPool.Put(w)
@@ -181,6 +186,7 @@ func (g *gate) hand() {
 		return
 	}
 	w.in.remove(w)
+	g.crowded.Store(g.urgent.first != nil || g.queue.first != nil)
 	w.grant.since = time.Now()
 	g.holder = w.grant
 	w.ready <- struct{}{}

@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"runtime"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 )
@@ -221,6 +222,11 @@ func (r *rows) Close() error {
 	}
 	if r.s.pragma && c.authorizerLost {
 		c.sh.AdoptBusyTimeout()
+	}
+	if !c.gated && c.gate.crowded.Load() {
+		// A goroutine that reads all the time would keep its processor for 10 ms,
+		// and of those who wait in line each for the one before.
+		runtime.Gosched()
 	}
 	return err
 }
