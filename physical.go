@@ -16,8 +16,8 @@ type physical struct {
 	cov    *coverState
 	gate   *gate
 	cache  *stmtCache
-	tokens []*shim.Token // to be used again
-	meta   metaSource    // what coop_context answers from now
+	tokens []*token   // to be used again
+	meta   metaSource // what coop_context answers from now
 
 	busyLimit      int64 // as it was opened, in milliseconds
 	plain          bool  // the triggers of main are off: see plain.go

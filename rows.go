@@ -213,6 +213,7 @@ func (r *rows) Close() error {
 	c.openRows--
 	if r.token != nil {
 		c.unwatch(r.token)
+		r.token = nil
 	}
 	r.s.release()
 	if r.write {

@@ -9,13 +9,23 @@ import (
 )
 
 // token ends the statements of one connection that run with one context, and
-// no others. It is made once per connection and context, not per statement.
+// no others. It serves one context at a time, and is used again for the next.
 type token struct {
 	*shim.Token
 	ctx   context.Context
 	stop  func() bool
+	fire  func() // when ctx ends
 	fired atomic.Bool
 	users int
+}
+
+func newToken() *token {
+	t := &token{Token: shim.NewToken()}
+	t.fire = func() {
+		t.Cancel()
+		t.fired.Store(true)
+	}
+	return t
 }
 
 // watch returns the token of ctx, or nil if ctx cannot end.
@@ -32,22 +42,20 @@ func (c *conn) watch(ctx context.Context) *token {
 		c.unwatch(c.token)
 		c.token = nil
 	}
-	t := &token{ctx: ctx, users: 1}
+	var t *token
 	if n := len(c.tokens); n > 0 {
-		t.Token = c.tokens[n-1]
+		t = c.tokens[n-1]
 		c.tokens = c.tokens[:n-1]
 	} else {
-		t.Token = shim.NewToken()
+		t = newToken()
 	}
-	t.stop = context.AfterFunc(ctx, func() {
-		t.Cancel()
-		t.fired.Store(true)
-	})
+	t.ctx, t.users = ctx, 1
+	t.stop = context.AfterFunc(ctx, t.fire)
 	c.token = t
 	return t
 }
 
-// unwatch gives up one use of the token.
+// unwatch gives up one use of the token. The caller must forget it.
 func (c *conn) unwatch(t *token) {
 	if t == nil {
 		return
@@ -61,7 +69,9 @@ func (c *conn) unwatch(t *token) {
 		}
 	}
 	t.Reset()
-	c.tokens = append(c.tokens, t.Token)
+	t.fired.Store(false)
+	t.ctx, t.stop = nil, nil
+	c.tokens = append(c.tokens, t)
 }
 
 // start makes t what can end the statements that follow. A wait for the gate

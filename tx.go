@@ -122,6 +122,7 @@ func (t *tx) finish() {
 	}
 	c.tx, c.txMeta, c.checked = nil, nil, false
 	c.unwatch(t.token)
+	t.token = nil
 	if !c.inTx && c.openWrites == 0 {
 		c.leave()
 	}
