@@ -3,6 +3,7 @@ package coopsqlite_test
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"strings"
 	"testing"
 
@@ -335,20 +336,23 @@ func TestAConnectionThatWasHandedOutKeepsItsTriggers(t *testing.T) {
 	_, err = hooked.Exec(loggedInsert, nil)
 	require.ErrorContains(t, err, "Coop writer superseded")
 
-	db, path = plainStore(t)
-	var kept *sqlite3.SQLiteConn
-	c := grab(t, db)
-	require.NoError(t, c.Raw(func(driverConn any) error {
-		kept, _ = coopsqlite.SQLiteConn(driverConn)
-		_, err := kept.Exec(loggedInsert, nil)
-		return err
-	}))
-	_, err = c.ExecContext(t.Context(), loggedInsert)
-	require.NoError(t, err)
-	mustExec(t, openPlain(t, path), "BEGIN; DROP TRIGGER coop_fence_coop_owner_update; UPDATE coop_owner SET epoch = 7, fence = 77; COMMIT")
-	_, err = kept.Exec(loggedInsert, nil)
-	require.ErrorContains(t, err, "Coop writer superseded")
-	require.NoError(t, c.Close())
+	for _, writesBetween := range []bool{false, true} {
+		db, path = plainStore(t)
+		c := grab(t, db)
+		require.ErrorContains(t, c.Raw(func(driverConn any) error {
+			kept, _ := coopsqlite.SQLiteConn(driverConn)
+			if writesBetween {
+				_, err := kept.Exec(loggedInsert, nil)
+				require.NoError(t, err)
+				_, err = driverConn.(driver.ExecerContext).ExecContext(t.Context(), loggedInsert, nil)
+				require.NoError(t, err)
+			}
+			mustExec(t, openPlain(t, path), "BEGIN; DROP TRIGGER coop_fence_coop_owner_update; UPDATE coop_owner SET epoch = 7, fence = 77; COMMIT")
+			_, err = kept.Exec(loggedInsert, nil)
+			return err
+		}), "Coop writer superseded")
+		require.NoError(t, c.Close())
+	}
 }
 
 // What RETURNING had written before it was found that it may not is undone, and

@@ -91,9 +91,6 @@ func (c *conn) note(s *statement) {
 	}
 	if s.attaches {
 		c.lookForAttached()
-		if c.attached {
-			_ = c.setTriggers(true) // cannot fail on an open connection
-		}
 	}
 }
 
