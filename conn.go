@@ -14,9 +14,10 @@ import (
 // conn is one connection. database/sql lets one goroutine at a time use it and
 // the statements and rows that belong to it.
 type conn struct {
-	*physical           // what is used now; nil between two uses, after a write
-	home      *physical // its own, while it writes on its pool's hot one
-	wrote     bool      // on its own, since it was taken from database/sql's pool
+	*physical               // what is used now; nil between two uses, after a write
+	home      *physical     // its own, while it writes on its pool's hot one
+	wrote     bool          // on its own, since it was taken from database/sql's pool
+	counters  shim.Counters // of that, while there is no physical connection
 
 	connector *Connector
 	cfg       *config
@@ -29,6 +30,8 @@ type conn struct {
 
 	tx         *tx // begun by BeginTx, until it ends
 	inTx       bool
+	implicit   bool  // the driver has begun it, around a RETURNING whose rows are open
+	moved      bool  // a statement in it was not only about rows: the schema may be another
 	gated      bool  // the gate is ours
 	checked    bool  // the fence was asked in this transaction
 	aborted    error // why SQLite rolled back a transaction begun by a statement
@@ -119,11 +122,12 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 		if err == nil && rest == "" {
 			err = surplus(args, start, s)
 		}
-		if err == nil && s != nil {
-			res, err = c.execNext(ctx, s, args, &start)
-		}
-		if s != nil {
+		switch {
+		case s == nil:
+		case err != nil:
 			s.discard()
+		default:
+			res, err = c.execNext(ctx, s, args, &start)
 		}
 		if err != nil {
 			return nil, whichStatement(err, n, rest != "")
@@ -135,9 +139,11 @@ func (c *conn) ExecContext(ctx context.Context, query string, args []driver.Name
 	}
 }
 
-// execNext runs one statement of several that share their arguments.
+// execNext runs one statement of several that share their arguments, and lets go
+// of it.
 func (c *conn) execNext(ctx context.Context, s *statement, args []driver.NamedValue, start *int) (driver.Result, error) {
 	if err := s.enough(args, *start); err != nil {
+		s.discard()
 		return nil, err
 	}
 	own := s.arguments(args, *start)
@@ -184,15 +190,15 @@ func (c *conn) QueryContext(ctx context.Context, query string, args []driver.Nam
 		case err != nil || s == nil:
 		case rest != "":
 			_, err = c.execNext(ctx, s, args, &start)
-			s.discard()
 		default:
 			if err = s.enough(args, start); err == nil {
 				err = surplus(args, start, s)
 			}
-			if err == nil {
+			if err != nil {
+				s.discard()
+			} else {
 				rows, err = c.query(ctx, s, s.arguments(args, start))
 			}
-			s.discard()
 		}
 		if err != nil {
 			return nil, whichStatement(err, n, rest != "")
@@ -271,15 +277,22 @@ func (c *conn) IsValid() bool {
 // pages are that were written last.
 func (c *conn) detach() {
 	c.wrote = false
-	if c.physical != nil && c.canPark() && c.connector.park(c.physical) {
-		c.physical = nil
+	if c.physical == nil || !c.canPark() {
+		return
+	}
+	counters := c.sh.Counters()
+	if c.connector.park(c.physical) {
+		c.physical, c.counters = nil, counters
 	}
 }
 
 // attach ends what detach began.
 func (c *conn) attach(ctx context.Context) (err error) {
-	if c.physical == nil {
-		c.physical, err = c.connector.take(ctx)
+	if c.physical != nil {
+		return nil
+	}
+	if c.physical, err = c.connector.take(ctx); err == nil {
+		c.sh.Resume(c.counters)
 	}
 	return err
 }
@@ -431,7 +444,7 @@ func (c *conn) leave() {
 	}
 	c.giveBack()
 	c.gated = false
-	if c.gate.release() && c.own.lock != nil {
+	if c.gate.release() && c.own.lock != nil && !c.alone {
 		c.connector.openHot()
 	}
 }

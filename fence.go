@@ -193,8 +193,10 @@ func (c *conn) adoptFirstWriter() (adopted bool, err error) {
 }
 
 // begin starts a transaction that will write, and makes sure that this
-// ownership is still the newest. On error no transaction is open.
+// ownership is still the newest. On error no transaction is open; the gate is
+// still held.
 func (c *conn) begin(kind shim.Kind) error {
+	c.moved = false
 	state, err := c.sh.Begin(kind, kind != shim.Begin)
 	if err != nil {
 		return err
@@ -206,7 +208,7 @@ func (c *conn) begin(kind shim.Kind) error {
 		err = c.keepPlain()
 	}
 	if err != nil {
-		c.rollback()
+		c.rollBack()
 	}
 	return err
 }
@@ -242,7 +244,7 @@ func (c *conn) admit(state shim.FenceState) error {
 	default:
 		err = o.writable()
 	}
-	c.rollback()
+	c.rollBack()
 	return err
 }
 

@@ -29,7 +29,7 @@ func (c *conn) borrow() {
 	} else {
 		g.streak++
 	}
-	if c.physical == g.warm || g.streak >= streakOfOne || c.own.lock == nil || c.inTx || c.openRows > 0 || !c.lendable() {
+	if c.physical == g.warm || g.streak >= streakOfOne || c.own.lock == nil || c.alone || c.inTx || c.openRows > 0 || !c.lendable() {
 		return
 	}
 	hot := c.connector.takeHot()

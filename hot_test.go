@@ -6,6 +6,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -297,4 +298,95 @@ func TestWritersThatShareAConnectionDoNotMixUpTheirTransactions(t *testing.T) {
 	}
 	group.Wait()
 	require.NotEqual(t, "0", value(t, db, "SELECT count(*) FROM pair"))
+}
+
+// Race detector: what a statement leaves behind is let go of before the next
+// writer comes.
+func TestStatementsAreLetGoOfUnderTheGate(t *testing.T) {
+	db := open(t, newPath(t)+"?_journal_mode=WAL&_synchronous=OFF&_stmt_cache_size=1")
+	db.SetMaxIdleConns(16)
+	mustExec(t, db, "CREATE TABLE hot (n INTEGER)", "INSERT INTO hot VALUES (0)", "CREATE TABLE t (a INTEGER PRIMARY KEY, b)",
+		"CREATE TABLE u (a UNIQUE ON CONFLICT ROLLBACK)", "INSERT INTO u VALUES (1)")
+	contend(t, db, 8)
+	var group sync.WaitGroup
+	for w := range 8 {
+		group.Go(func() {
+			for i := range 60 {
+				require.NoError(t, onConn(t.Context(), db, "BEGIN IMMEDIATE", "INSERT INTO t (b) VALUES (1)", "COMMIT"))
+				tx, err := db.Begin()
+				require.NoError(t, err)
+				n := 1
+				if i%2 == 0 {
+					n = 10 + 1000*w + i
+				}
+				_ = readAll(tx.Query("INSERT INTO u VALUES (?) RETURNING a", n))
+				_ = tx.Rollback()
+			}
+		})
+	}
+	group.Wait()
+}
+
+func TestAnAttachedStoreIsNotOursOnTheHotConnectionEither(t *testing.T) {
+	db := hotStore(t)
+	other := newPath(t)
+	odb := open(t, other+"?_journal_mode=WAL")
+	mustExec(t, odb, "CREATE TABLE x (a)")
+	mustExec(t, db, "CREATE TABLE x (a)")
+	c := conns(t, db, 3)[0]
+	st, err := c.PrepareContext(t.Context(), "DROP TABLE x")
+	require.NoError(t, err)
+	tx, err := c.BeginTx(t.Context(), nil)
+	require.NoError(t, err)
+	mustExec(t, tx, "DROP TABLE main.x", "ATTACH '"+other+"' AS other")
+	_, err = st.ExecContext(t.Context())
+	require.ErrorIs(t, err, coopsqlite.ErrFenced)
+	_ = tx.Commit()
+	require.Equal(t, "1", value(t, odb, "SELECT count(*) FROM sqlite_schema WHERE name = 'x'"))
+}
+
+func TestTriggersSeeTheirOwnChangesOnTheHotConnection(t *testing.T) {
+	db := hotStore(t)
+	mustExec(t, db, "CREATE TABLE lg (n)",
+		"CREATE TRIGGER mine AFTER INSERT ON t BEGIN UPDATE lg SET n = n; INSERT INTO lg VALUES (changes()); END",
+		"INSERT INTO lg VALUES (0), (0), (0), (0), (0)")
+	two := conns(t, db, 3)
+	_, err := two[0].ExecContext(t.Context(), "UPDATE hot SET n = n + 1")
+	require.NoError(t, err)
+	_, err = two[1].ExecContext(t.Context(), "INSERT INTO t (b) VALUES (1)")
+	require.NoError(t, err)
+	require.Equal(t, "5", value(t, db, "SELECT n FROM lg ORDER BY rowid DESC LIMIT 1"))
+}
+
+func TestBusyOnTheHotConnectionIsExplained(t *testing.T) {
+	path := newPath(t)
+	db := open(t, path+"?_synchronous=OFF&_coop_watch=0&_busy_timeout=300") // with a rollback journal
+	db.SetMaxIdleConns(16)
+	mustExec(t, db, "CREATE TABLE hot (n INTEGER)", "INSERT INTO hot VALUES (0)", "CREATE TABLE t (a INTEGER PRIMARY KEY, b)")
+	contend(t, db, 4)
+	two := conns(t, db, 3)
+	tx, err := openPlain(t, path).Begin()
+	require.NoError(t, err)
+	defer tx.Rollback()
+	rows, err := tx.Query("SELECT * FROM hot")
+	require.NoError(t, err)
+	defer rows.Close()
+	require.True(t, rows.Next())
+	_, err = two[0].ExecContext(t.Context(), "CREATE TABLE zz (a)")
+	require.ErrorIs(t, err, coopsqlite.ErrBusy)
+}
+
+// Rows that are pruned are counted where they are deleted.
+func TestPruningOnTheHotConnectionEnds(t *testing.T) {
+	db := open(t, newPath(t)+"?_journal_mode=WAL&_synchronous=OFF&_coop_changes=*")
+	db.SetMaxIdleConns(16)
+	mustExec(t, db, "CREATE TABLE hot (n INTEGER)", "INSERT INTO hot VALUES (0)")
+	contend(t, db, 8)
+	conns(t, db, 2)
+	changes := value(t, db, "SELECT max(seq) FROM coop_changes")
+	seq, err := strconv.ParseInt(changes, 10, 64)
+	require.NoError(t, err)
+	pruned, err := storeOf(t, db).PruneChanges(t.Context(), seq)
+	require.NoError(t, err)
+	require.EqualValues(t, seq-1, pruned)
 }

@@ -1,7 +1,8 @@
 package coopsqlite
 
 import (
-	"errors"
+	"strconv"
+	"strings"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 
@@ -15,25 +16,30 @@ import (
 //
 // That a trigger of the user's is never passed over rests on three things. In
 // every transaction that writes, before its first write, the schema version
-// must be one at which there was none: nobody else can change it until the
-// transaction ends. Before any statement that may change the schema, triggers
-// are on again for the rest of the transaction. And where somebody else can
-// write on the connection, or its schema is not all that counts (a ConnectHook,
-// an extension, SQLiteConn, ATTACH), they stay on.
+// must be one at which there was none, or the schema is looked at: nobody else
+// can change it until the transaction ends. After any statement that may have
+// changed it, it is looked at again. And where somebody else can write on the
+// connection, or its schema is not all that counts (a ConnectHook, an extension,
+// SQLiteConn, ATTACH), they stay on.
 
-// mayBePlain reports whether the connection can do without triggers, as long as
-// the schema is the one that was covered last.
+// mayBePlain reports whether the connection can do without triggers, if main has
+// none but the fences.
 func (c *conn) mayBePlain() bool {
-	return c.cfg.fence && c.cfg.epoch && c.own.mode != modeReader && c.cov.persisted.Load() && !c.cov.triggers.Load() &&
+	return c.cfg.fence && c.cfg.epoch && c.own.mode != modeReader && c.cov.persisted.Load() &&
 		!c.handedOut && !c.attached && !c.authorizerLost && triggersCanBeOff
 }
 
 var triggersCanBeOff = shim.TriggersCanBeOff()
 
-// setTriggers turns the triggers of main on or off.
+// setTriggers turns the triggers of main on or off. That would abort rows that are
+// open, wherever they have another table to open yet. To turn them off can wait.
 func (c *conn) setTriggers(on bool) error {
-	if c.plain == !on {
+	switch {
+	case c.plain == !on, c.openRows > 0 && !on:
 		return nil
+	case c.openRows > 0:
+		return shim.NewError(sqlite3.ErrLocked, sqlite3.ErrNoExtended(sqlite3.ErrLocked),
+			"a trigger was created while rows are open on the connection: close them before the next write")
 	}
 	if err := c.sh.SetTriggers(on); err != nil {
 		return err
@@ -44,63 +50,68 @@ func (c *conn) setTriggers(on bool) error {
 
 // chooseTriggers decides for a statement that is about to run. In autocommit it
 // goes by the schema as it was covered last, which the statement's own
-// transaction then compares; in a transaction that is settled already.
+// transaction then compares. In a transaction that is settled, unless the schema
+// may have changed in it.
 func (c *conn) chooseTriggers(s *statement) error {
 	switch {
 	case s.reads || s.transactional():
+		if c.plain && c.openRows == 0 && c.cov.triggers.Load() {
+			return c.setTriggers(true) // before rows stand in the way
+		}
 		return nil
-	case !s.dml || s.attached != "":
+	case c.attached:
+		c.moved = c.moved || !s.dml
 		return c.setTriggers(true)
+	case !s.dml:
+		c.moved = true
+		return nil
 	case c.sh.Autocommit():
-		return c.setTriggers(!c.mayBePlain())
+		return c.setTriggers(!c.mayBePlain() || c.cov.triggers.Load())
+	case c.plain && c.moved:
+		return c.keepPlain()
 	}
 	return nil
 }
 
-// keepPlain decides at the beginning of a transaction that writes, for all of it
-// up to a change of the schema. The fence has been asked, and found the schema's
-// version.
+// keepPlain decides in a transaction that writes. The fence has been asked, and
+// found the schema's version.
 func (c *conn) keepPlain() error {
-	return c.setTriggers(!c.mayBePlain() || c.pending || c.sh.VersionAtBegin() != c.cov.version.Load())
+	if !c.mayBePlain() {
+		return c.setTriggers(true)
+	}
+	triggers := c.cov.triggers.Load()
+	if c.moved || c.pending || c.sh.VersionAtBegin() != c.cov.version.Load() {
+		found, err := c.sh.Query("SELECT 1 FROM main.sqlite_schema WHERE type = 'trigger' AND substr(name, 1, " +
+			strconv.Itoa(len(fencePrefix)) + ") != '" + fencePrefix + "' COLLATE NOCASE LIMIT 1")
+		if err != nil {
+			return err
+		}
+		if triggers = len(found) > 0; triggers {
+			c.cov.triggers.Store(true) // until the fences are looked at again
+		}
+	}
+	return c.setTriggers(triggers)
+}
+
+// isView reports whether SQLite knows of no trigger by which to write a view.
+func isView(err error) bool {
+	return hasCode(err, sqlite3.ErrError) && strings.HasSuffix(err.Error(), "because it is a view")
+}
+
+// seeTriggers makes SQLite look for triggers that have come since it read the
+// schema, and lets them run.
+func (c *conn) seeTriggers() error {
+	if _, err := c.sh.Query("SELECT 1 FROM main.sqlite_schema LIMIT 1"); err != nil {
+		return err
+	}
+	return c.setTriggers(true)
 }
 
 // handOut prepares the connection for somebody who may do anything with it.
 func (c *conn) handOut() {
 	c.dirty, c.touched, c.handedOut = true, true, true
-	_ = c.setTriggers(true) // cannot fail on an open connection
-}
-
-// errSchemaMoved: a statement has run without triggers under a schema that is
-// not known.
-var errSchemaMoved = errors.New("the schema has been changed by somebody else")
-
-// askAfter asks for a statement that has changed its rows, and is going to
-// commit by itself: whether this owner may write, and whether it was right to
-// do so without triggers. The statement's transaction is still open.
-func (c *conn) askAfter() error {
-	state, err := c.sh.CheckFence()
-	if err != nil {
-		return err
+	if c.plain {
+		_ = c.sh.SetTriggers(true) // cannot fail on an open connection
+		c.plain = false
 	}
-	version, err := c.sh.SchemaVersion()
-	switch {
-	case err != nil:
-		return err
-	case state == shim.Fenced && version == c.cov.version.Load():
-		return nil
-	case state == shim.NoOwner || state == shim.Fenced:
-		return errSchemaMoved
-	case state == shim.Superseded:
-		c.own.counters.refused.Add(1)
-		return c.own.lose(c.supersededBy())
-	}
-	return first(c.own.writable(), errSchemaMoved)
-}
-
-// undo takes back what an unfinished statement has written in autocommit: once a
-// transaction is begun around it, its end does not commit.
-func (c *conn) undo(rows *sqlite3.SQLiteRows) error {
-	err := c.sh.Control(shim.Begin)
-	_ = rows.Close()
-	return first(err, c.sh.Control(shim.Rollback))
 }

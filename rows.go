@@ -8,20 +8,24 @@ import (
 	"runtime"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
+
+	"github.com/coopsqlite/coopsqlite/internal/shim"
 )
 
 // rows are mattn's, whose business types, times and columns are, with the
 // cancellation and, for a RETURNING clause, the gate of this driver.
 type rows struct {
 	*sqlite3.SQLiteRows
-	c      *conn
-	ctx    context.Context
-	token  *token
-	s      *statement
-	write  bool
-	shared bool // s.reader is lent to these rows
-	own    driver.Stmt
-	closed bool
+	c       *conn
+	ctx     context.Context
+	token   *token
+	s       *statement
+	write   bool
+	wrapped bool  // the driver has begun a transaction for them
+	failed  error // of a step
+	shared  bool  // s.reader is lent to these rows
+	own     driver.Stmt
+	closed  bool
 }
 
 var (
@@ -35,7 +39,8 @@ var (
 // statement are just that.
 func emptyRows() driver.Rows { return &sqlite3.SQLiteRows{} }
 
-// query runs a statement whose rows are wanted.
+// query runs a statement whose rows are wanted, and lets go of it; the rows keep
+// it.
 func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Rows, error) {
 	if s.columns == 0 || s.transactional() {
 		if _, err := c.run(ctx, s, args); err != nil {
@@ -43,73 +48,46 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 		}
 		return emptyRows(), nil
 	}
-	if err := c.admitStatement(ctx, s); err != nil {
+	for {
+		rows, err := c.tryQuery(ctx, s, args)
+		if err != shim.ErrNamesMoved {
+			return rows, err
+		}
+	}
+}
+
+func (c *conn) tryQuery(ctx context.Context, asked *statement, args []driver.NamedValue) (driver.Rows, error) {
+	s, err := c.findAndAdmit(ctx, asked)
+	if err != nil {
 		return nil, err
 	}
 	if s.pragmaBusy && s.params == 0 {
+		s.letGo(asked)
 		return c.queryBusyTimeout()
 	}
-	if !s.reads {
-		if err := c.enter(ctx); err != nil {
-			return nil, err
-		}
-	}
-	asked := s
-	s, err := c.here(ctx, asked)
-	if err == nil {
-		err = c.chooseTriggers(s)
-	}
-	if err == nil {
+	if err = c.chooseTriggers(s); err == nil {
 		err = c.setMetadata(ctx)
 	}
-	if err != nil {
-		c.settle(nil, err)
-		return nil, err
-	}
-	r := &rows{c: c, ctx: ctx, s: s, write: !s.reads, token: c.watch(ctx)}
-	c.start(r.token)
-	if r.write {
-		c.sh.NewStatement()
-	}
-	var inner *sqlite3.SQLiteRows
-	err = c.askFirst(s)
+	r := &rows{c: c, ctx: ctx, s: s, write: !s.reads}
 	if err == nil {
-		inner, err = r.first(args)
-	}
-	c.sh.Unwatch()
-	if err == nil && r.write {
-		c.sh.Wrote()
-		if !c.checked && c.inTx {
-			if err = c.checkOnce(); err != nil {
-				_ = inner.Close()
-				r.giveBack()
-			}
-		} else if c.plain && !c.checked {
-			if err = c.askAfter(); err != nil {
-				err = first(c.undo(inner), err)
-				r.giveBack()
-			}
-		}
+		r.token = c.watch(ctx)
+		c.start(r.token)
+		err = r.begin(args)
+		c.sh.Unwatch()
 	}
 	if err != nil {
-		err = c.explain(ctx, err)
-		if s != asked {
-			s.discard()
+		if err == shim.ErrNamesMoved {
+			err = c.judgeMoved(s)
 		}
+		err = c.explain(ctx, err)
+		s.letGo(asked)
 		if r.write || c.inTx {
 			c.sh.Refresh()
 			c.settle(s, err)
 		}
-		if err != errSchemaMoved {
-			return nil, err
-		}
-		if err := c.repairIfChanged(ctx); err != nil {
-			return nil, err
-		}
-		return c.query(ctx, asked, args)
+		return nil, err
 	}
 	c.note(s)
-	r.SQLiteRows = inner
 	c.openRows++
 	if r.write {
 		c.openWrites++
@@ -118,10 +96,60 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 		r.token.users++
 	}
 	s.retain()
+	s.letGo(asked)
 	if c.inSession {
 		c.live = append(c.live, r)
 	}
 	return r, nil
+}
+
+// begin takes the first step, with what the fence needs before and after it. On
+// error it has left nothing open.
+//
+// Where no trigger asks, a write in autocommit gets a transaction around it, which
+// ends with the rows: SQLite would commit it as soon as it is done.
+func (r *rows) begin(args []driver.NamedValue) (err error) {
+	c, s := r.c, r.s
+	if r.write {
+		c.sh.NewStatement()
+	}
+	if s.dml && c.plain && c.sh.Autocommit() {
+		if err := c.begin(shim.BeginImmediate); err != nil {
+			return err
+		}
+		c.implicit, c.inTx, c.checked = true, true, true
+		r.wrapped = true
+	}
+	if err = c.askFirst(s); err == nil {
+		r.SQLiteRows, err = r.first(args)
+	}
+	if err == nil && r.write {
+		c.sh.Wrote()
+		if !c.checked && c.inTx {
+			if err = c.checkOnce(); err != nil {
+				_ = r.SQLiteRows.Close()
+				r.giveBack()
+			}
+		}
+	}
+	if err != nil && r.wrapped {
+		c.sh.Refresh()
+		err = c.endImplicit(s, err)
+	}
+	return err
+}
+
+// endImplicit ends the transaction around a RETURNING, which ended with err,
+// unless SQLite has done so, or a BEGIN of the user's has made it his.
+func (c *conn) endImplicit(s *statement, err error) error {
+	if !c.implicit {
+		return err
+	}
+	if !c.sh.Autocommit() {
+		err = c.unwrap(s, err)
+	}
+	c.implicit, c.inTx, c.checked = false, false, false
+	return err
 }
 
 // first runs the first step on mattn's connection, with a context that cannot
@@ -130,16 +158,22 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 // mattn's statement is kept with ours. (Its own cache would lose the error of a
 // write that fails at its end, when it commits.) A PRAGMA's is not, since
 // SQLite fixes some of their answers when they are prepared.
-func (r *rows) first(args []driver.NamedValue) (*sqlite3.SQLiteRows, error) {
+func (r *rows) first(args []driver.NamedValue) (_ *sqlite3.SQLiteRows, err error) {
 	ctx := context.Background()
 	c, s := r.c, r.s
+	// It may have to be compiled, and names may have moved since it was judged.
+	c.sh.Seal(s.onlyTemp)
+	defer func() {
+		if c.sh.Unseal() && err != nil {
+			err = shim.ErrNamesMoved
+		}
+	}()
 	if s.stmt != nil && s.plainRead() { // only judged by
 		s.stmt.Finalize()
 		s.stmt = nil
 	}
 	statement := s.reader
 	if statement == nil || s.readerBusy {
-		var err error
 		if statement, err = c.source.PrepareContext(ctx, s.text); err != nil {
 			return nil, err
 		}
@@ -190,6 +224,9 @@ func (r *rows) Next(dest []driver.Value) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
+	if e := (sqlite3.Error{}); asSQLite(err, &e) {
+		r.failed = err
+	}
 	err = c.explain(r.ctx, err)
 	if c.inTx {
 		c.sh.Refresh()
@@ -207,7 +244,17 @@ func (r *rows) Close() error {
 	r.closed = true
 	c := r.c
 	c.start(r.token)
-	err := c.explain(r.ctx, r.SQLiteRows.Close())
+	err := r.SQLiteRows.Close()
+	if r.write {
+		c.sh.Wrote()
+	}
+	if r.wrapped {
+		err = c.endImplicit(r.s, first(err, r.failed))
+		if r.failed != nil {
+			err = nil // which has been said
+		}
+	}
+	err = c.explain(r.ctx, err)
 	c.sh.Unwatch()
 	r.giveBack()
 	c.openRows--
@@ -218,7 +265,6 @@ func (r *rows) Close() error {
 	r.s.release()
 	if r.write {
 		c.openWrites--
-		c.sh.Refresh()
 		c.settle(r.s, err)
 	}
 	if r.s.pragma && c.authorizerLost {

@@ -17,24 +17,28 @@ type result struct{ id, changes int64 }
 func (r result) LastInsertId() (int64, error) { return r.id, nil }
 func (r result) RowsAffected() (int64, error) { return r.changes, nil }
 
-// run runs a statement to the end of its changes.
+// run runs a statement to the end of its changes, and lets go of it.
 func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) (driver.Result, error) {
-	if err := c.admitStatement(ctx, s); err != nil {
-		if err == errRollbackDone {
-			return result{}, nil
-		}
-		return nil, err
-	}
-	if !s.reads {
-		if err := c.enter(ctx); err != nil {
-			return nil, err
+	for {
+		res, err := c.tryRun(ctx, s, args)
+		if err != shim.ErrNamesMoved {
+			return res, err
 		}
 	}
-	asked := s
-	s, err := c.here(ctx, asked)
+}
+
+func (c *conn) tryRun(ctx context.Context, asked *statement, args []driver.NamedValue) (driver.Result, error) {
+	s, err := c.findAndAdmit(ctx, asked)
 	if err != nil {
-		c.settle(nil, err)
-		return nil, err
+		if err == errRollbackDone {
+			err = nil
+		}
+		return result{}, err
+	}
+	if c.implicit && s.opens && !s.savepoint {
+		c.implicit = false // what the open rows have written belongs to it, as in SQLite
+		s.letGo(asked)
+		return result{}, nil
 	}
 	alone := c.canRunAlone(s)
 	err = c.chooseTriggers(s)
@@ -51,29 +55,63 @@ func (c *conn) run(ctx context.Context, s *statement, args []driver.NamedValue) 
 		res, err = c.runGuarded(s, stmt, args, alone)
 		c.sh.Unwatch()
 	}
-	if s != asked {
-		s.discard()
-	}
 	if err == shim.ErrNamesMoved {
-		c.settle(s, err)
-		if err := c.rejudge(asked); err != nil || asked.sealed {
-			return nil, first(err, shim.ErrNamesMoved)
-		}
-		return c.run(ctx, asked, args)
+		err = c.judgeMoved(s)
 	}
 	err = c.explain(ctx, err)
+	s.letGo(asked)
 	c.settle(s, err)
 	return res, err
 }
 
-// here returns the statement on the connection that is in use now. The caller
-// discards it while it still is.
+// findAndAdmit finds the statement on the connection that it will run on, takes the
+// gate if it needs it, and refuses what may not run. On success the caller must
+// call letGo before it gives the connection up.
+func (c *conn) findAndAdmit(ctx context.Context, asked *statement) (*statement, error) {
+	s, err := c.here(ctx, asked)
+	if err == nil {
+		err = c.admitStatement(ctx, s)
+	}
+	if err == nil && !s.reads {
+		err = c.enter(ctx)
+		if err == nil && s.home != c.physical && s.home != nil {
+			// Judged on its own connection; the hot one may know better.
+			if s, err = c.here(ctx, asked); err == nil {
+				err = c.admitStatement(ctx, s)
+			}
+			if err != nil {
+				s.letGo(asked)
+				c.settle(nil, err)
+				return nil, err
+			}
+		}
+	}
+	if err != nil {
+		s.letGo(asked)
+	}
+	return s, err
+}
+
+// here returns the statement on the connection that is in use now.
 func (c *conn) here(ctx context.Context, s *statement) (*statement, error) {
 	if s.home == c.physical || s.home == nil {
 		return s, nil
 	}
 	s, _, err := c.prepare(ctx, s.text)
 	return s, err
+}
+
+// judgeMoved judges a statement anew whose names lead elsewhere now. The answer
+// is ErrNamesMoved if it can be tried again.
+func (c *conn) judgeMoved(s *statement) error {
+	before := s.class
+	if err := c.rejudge(s); err != nil {
+		return err
+	}
+	if s.class == before {
+		return fmt.Errorf("coopsqlite: %w", shim.ErrNamesMoved)
+	}
+	return shim.ErrNamesMoved
 }
 
 // canRunAlone reports whether the statement can be a transaction of its own in
@@ -115,7 +153,7 @@ func (c *conn) compiled(s *statement, unguarded bool) (*shim.Stmt, error) {
 		*form = p.Stmt
 	}
 	if *form != nil {
-		(*form).Sealed = s.sealed
+		(*form).Sealed, (*form).Temp = s.sealed, s.onlyTemp
 	}
 	return *form, nil
 }
@@ -141,7 +179,7 @@ func (c *conn) runGuarded(s *statement, stmt *shim.Stmt, args []driver.NamedValu
 	}
 	if s.commits {
 		if err := c.beforeCommit(); err != nil {
-			c.rollback()
+			c.rollBack()
 			return nil, err
 		}
 	}
@@ -177,7 +215,7 @@ func (c *conn) unwrap(s *statement, err error) error {
 		}
 		err = first(err, failed)
 	}
-	c.rollback()
+	c.rollBack()
 	return err
 }
 
@@ -369,10 +407,16 @@ func (c *conn) settle(s *statement, err error) {
 			c.own.counters.rollbacks.Add(1)
 		}
 	}
-	if c.inTx && auto {
+	switch {
+	case !auto:
+	case c.implicit:
+		c.implicit, c.checked = false, false
+		c.forget()
+	case c.inTx:
 		c.endOfTx(err)
 	}
 	c.inTx = !auto
+	c.moved = c.moved && c.inTx
 	if auto && c.openWrites == 0 {
 		switch {
 		case !c.gated || s != nil && s.rollsBack:
@@ -435,7 +479,7 @@ func (c *conn) beforeCommit() error {
 		return err
 	}
 	version, err := c.sh.SchemaVersion()
-	if err != nil || version == c.cov.version.Load() || c.pending && version == c.pendingVersion {
+	if err != nil || !c.moved && version == c.cov.version.Load() || c.pending && version == c.pendingVersion {
 		return err
 	}
 	return c.cover()
@@ -452,17 +496,23 @@ func (c *conn) commit() error {
 // rollback ends whatever transaction is open and passes the gate on.
 func (c *conn) rollback() {
 	c.sh.Unwatch()
+	c.rollBack()
+	if c.openWrites == 0 {
+		c.leave()
+	}
+}
+
+// rollBack ends whatever transaction is open. The gate is kept for what is left
+// to do on the connection: settle passes it on.
+func (c *conn) rollBack() {
 	c.sh.Refresh()
 	if !c.sh.Autocommit() {
 		_ = c.sh.Control(shim.Rollback)
 		c.own.counters.rollbacks.Add(1)
 	}
 	c.forget()
-	c.lifted, c.checked = nil, false
+	c.lifted, c.checked, c.implicit, c.moved = nil, false, false, false
 	c.inTx = !c.sh.Autocommit()
-	if c.openWrites == 0 {
-		c.leave()
-	}
 }
 
 // explain turns SQLite's error into what the caller should see: the context's

@@ -81,6 +81,13 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 	c.start(c.watch(ctx)) // reading the schema may have to wait for a lock
 	unguarded := c.unguarded()
 	p, err := c.sh.Prepare(query, c.cache.capacity > 0, unguarded)
+	if isView(err) {
+		if unseen := c.seeTriggers(); unseen != nil {
+			err = unseen
+		} else {
+			p, err = c.sh.Prepare(query, c.cache.capacity > 0, unguarded)
+		}
+	}
 	c.sh.Unwatch()
 	if err != nil {
 		return nil, "", c.explain(ctx, err)
@@ -93,6 +100,9 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 	}
 	if p.Stmt == nil {
 		return nil, rest, nil
+	}
+	if p.Stmt.Seen&(shim.PragmaSet|shim.TempDDL) != 0 {
+		c.dirty = true // many PRAGMAs take effect when they are compiled
 	}
 	s = &statement{text: text, home: c.physical, stmt: p.Stmt, params: p.Stmt.Params, columns: p.Stmt.Columns, class: class{attached: p.Attached, altered: p.Altered}}
 	if err := c.classify(s, p.Authorized); err != nil {
@@ -213,6 +223,18 @@ func (s *statement) retain() { s.users++ }
 func (s *statement) release() {
 	s.users--
 	s.discard()
+}
+
+// letGo discards the statement, and the one that it was asked for as. It comes
+// before the gate is passed on: on the hot connection others come next. Either
+// may be nil or in use, and both be the same.
+func (s *statement) letGo(asked *statement) {
+	if s != nil {
+		s.discard()
+	}
+	if asked != s {
+		asked.discard()
+	}
 }
 
 func (s *statement) discard() {

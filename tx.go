@@ -38,6 +38,10 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 		return nil, err
 	}
 	c.resync()
+	if c.implicit { // what the open rows have written belongs to it, as in SQLite
+		c.implicit = false
+		return c.newTx(ctx, c.watch(ctx), opts.ReadOnly), nil
+	}
 	kind := shim.Begin
 	if !opts.ReadOnly {
 		kind = c.cfg.beginKind()
@@ -63,12 +67,16 @@ func (c *conn) BeginTx(ctx context.Context, opts driver.TxOptions) (driver.Tx, e
 		return nil, err
 	}
 	c.checked = kind != shim.Begin
+	return c.newTx(ctx, t, opts.ReadOnly), nil
+}
+
+func (c *conn) newTx(ctx context.Context, t *token, readOnly bool) *tx {
 	if t != nil {
 		t.users++
 	}
 	c.txMeta = metadataOf(ctx)
-	c.tx = &tx{c: c, token: t, ctx: ctx, readOnly: opts.ReadOnly}
-	return c.tx, nil
+	c.tx = &tx{c: c, token: t, ctx: ctx, readOnly: readOnly}
+	return c.tx
 }
 
 // beginKind is what _txlock says. A reader's transactions are deferred unless
@@ -87,6 +95,9 @@ func (c *config) beginKind() shim.Kind {
 // back: database/sql believes it over in any case.
 func (t *tx) Commit() error {
 	c := t.c
+	if c.tx != t {
+		return sql.ErrTxDone
+	}
 	defer t.finish()
 	c.resync()
 	if t.ended && !c.inTx {
@@ -110,6 +121,9 @@ func (t *tx) Commit() error {
 
 // Rollback ends the transaction; if SQLite has done so already, that is fine.
 func (t *tx) Rollback() error {
+	if t.c.tx != t {
+		return sql.ErrTxDone
+	}
 	defer t.finish()
 	t.c.rollback()
 	return nil

@@ -27,6 +27,7 @@ static int leaves_no_setting(const char *pragma) {
 static void saw_write(coop_conn *c, const char *schema) {
   if (!schema || strcmp(schema, "main") == 0) {
     c->seen |= COOP_SEEN_WRITE_MAIN;
+    if (c->sealed & COOP_RUN_TEMP) c->denied = 1;
   } else if (strcmp(schema, "temp") == 0) {
     c->seen |= COOP_SEEN_WRITE_TEMP;
   } else {
@@ -35,7 +36,7 @@ static void saw_write(coop_conn *c, const char *schema) {
     c->seen |= COOP_SEEN_WRITE_ATTACHED;
     if (n >= sizeof c->attached || (again && strcmp(c->attached, schema) != 0)) c->attached[0] = 0;
     else memcpy(c->attached, schema, n + 1);
-    if (c->sealed) c->denied = 1;
+    if (c->sealed & COOP_RUN_SEALED) c->denied = 1;
   }
 }
 
@@ -83,8 +84,8 @@ static void saw_pragma(coop_conn *c, const char *name, const char *arg, const ch
 }
 
 /* Records what a statement is about to do. It refuses nothing, but for what a
-** statement that prepares itself again would write to an attached database:
-** when it was judged it did not.
+** statement that prepares itself again would write to an attached database, or to
+** main: when it was judged it did not.
 ** https://sqlite.org/c3ref/c_alter_table.html lists the actions. */
 int coop_authorize(void *p, int action, const char *a, const char *b, const char *schema, const char *trigger) {
   coop_conn *c = p;

@@ -127,7 +127,11 @@ static int progress(void *p) {
   return c->cancel && coop_load(c->cancel);
 }
 
-static int64_t changes(coop_conn *c) { return c->followed ? c->followed_changes : sqlite3_changes(c->db); }
+static int64_t changes(coop_conn *c) {
+  int64_t raw = sqlite3_changes(c->db);
+  if (c->followed && raw == c->raw_changes && sqlite3_total_changes(c->db) == c->raw_total) return c->followed_changes;
+  return raw;
+}
 
 static int64_t total_changes(coop_conn *c) { return sqlite3_total_changes(c->db) + c->total_offset; }
 
@@ -144,13 +148,27 @@ static void total_changes_value(sqlite3_context *ctx, int argc, sqlite3_value **
   sqlite3_result_int64(ctx, total_changes(sqlite3_user_data(ctx)));
 }
 
-/* The caller goes on here who was on the other connection before: what he asks
-** about his last write must be answered as it would have been there. */
-void coop_follow(coop_conn *c, coop_conn *before) {
-  sqlite3_set_last_insert_rowid(c->db, sqlite3_last_insert_rowid(before->db));
+void coop_counters(coop_conn *c, coop_counts *out) {
+  out->rowid = sqlite3_last_insert_rowid(c->db);
+  out->changes = changes(c);
+  out->total = total_changes(c);
+}
+
+/* The caller goes on here who was elsewhere before: what he asks about his last
+** write must be answered as it would have been there. */
+void coop_resume(coop_conn *c, const coop_counts *counts) {
+  sqlite3_set_last_insert_rowid(c->db, counts->rowid);
   c->followed = 1;
-  c->followed_changes = changes(before);
-  c->total_offset = total_changes(before) - sqlite3_total_changes(c->db);
+  c->followed_changes = counts->changes;
+  c->raw_changes = sqlite3_changes(c->db);
+  c->raw_total = sqlite3_total_changes(c->db);
+  c->total_offset = counts->total - c->raw_total;
+}
+
+void coop_follow(coop_conn *c, coop_conn *before) {
+  coop_counts counts;
+  coop_counters(before, &counts);
+  coop_resume(c, &counts);
 }
 
 /* Triggers of main run, or do not; those of temp always do.

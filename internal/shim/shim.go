@@ -177,10 +177,39 @@ func (c *Conn) Wrote() {
 	C.coop_state(c.p)
 }
 
-// Follow makes what SQL can ask about the last write (last_insert_rowid(),
-// changes(), total_changes()) the same here as on the connection that the
-// caller has used before.
+// Counters are what SQL can ask about the last write: last_insert_rowid(),
+// changes(), total_changes().
+type Counters struct{ c C.coop_counts }
+
+// Counters returns those of now.
+func (c *Conn) Counters() (out Counters) {
+	C.coop_counters(c.p, &out.c)
+	return out
+}
+
+// Resume makes them what they were where the caller was before.
+func (c *Conn) Resume(counters Counters) { C.coop_resume(c.p, &counters.c) }
+
+// Follow is Resume from another connection.
 func (c *Conn) Follow(before *Conn) { C.coop_follow(c.p, before.p) }
+
+// Seal makes a statement that compiles itself again, in mattn's driver, fail where
+// it would write to an attached database, or with temp to main, which it did not
+// when it was judged. Unseal ends that, and reports whether it has happened.
+func (c *Conn) Seal(temp bool) {
+	c.p.denied = 0
+	c.p.sealed = C.COOP_RUN_SEALED
+	if temp {
+		c.p.sealed |= C.COOP_RUN_TEMP
+	}
+}
+
+// Unseal ends what Seal began.
+func (c *Conn) Unseal() (denied bool) {
+	denied = c.p.denied != 0
+	c.p.sealed, c.p.denied = 0, 0
+	return denied
+}
 
 // BusyLimit is the bound in milliseconds; PRAGMA busy_timeout changes it.
 func (c *Conn) BusyLimit() int64 { return int64(c.p.busy_limit) }

@@ -69,6 +69,7 @@ enum {
 ** is, and without a write to an attached database, which it had not. */
 #define COOP_RUN_UNGUARDED 1
 #define COOP_RUN_SEALED 2
+#define COOP_RUN_TEMP 4 /* nor to main */
 
 /* One connection. Go reads and writes the fields marked so directly. */
 typedef struct coop_conn {
@@ -90,16 +91,18 @@ typedef struct coop_conn {
   int32_t unguarded;
   uint64_t authorized; /* Go: calls of the authorizer so far */
   uint32_t seen;       /* Go: what it saw since the last prepare */
-  int32_t sealed;      /* attached databases may not be written now, */
-  int32_t denied;      /* and that was tried */
+  int32_t sealed;      /* Go: COOP_RUN_SEALED, COOP_RUN_TEMP: what may not be written now, */
+  int32_t denied;      /* Go: and that was tried */
   char attached[128];  /* Go: the attached schema that would be written; empty: several, or a long name */
 
   char altered[256];   /* Go: the table of main that would be altered; empty: a long name */
 
   /* What the functions changes() and total_changes() say is what they would if
-  ** all had been written here: see coop_follow. */
+  ** all had been written here: see coop_resume. */
   int followed;           /* changes() is, until the next write here, */
   int64_t followed_changes;
+  int64_t raw_changes;    /* which these would tell, */
+  int64_t raw_total;
   int64_t total_offset;   /* and total_changes() is that much more */
 
   int64_t rowid;      /* Go: results of the last run */
@@ -119,6 +122,13 @@ typedef struct coop_conn {
   coop_changes tracking;
   sqlite3_stmt *stmts[COOP_STMT_COUNT];
 } coop_conn;
+
+/* What SQL can ask about the last write. */
+typedef struct coop_counts {
+  int64_t rowid;
+  int64_t changes;
+  int64_t total;
+} coop_counts;
 
 typedef struct coop_arg {
   int32_t type;
@@ -153,6 +163,8 @@ void coop_adopt_busy_timeout(coop_conn *);
 void coop_set_busy_limit(coop_conn *, int64_t ms);
 int coop_authorize(void *conn, int action, const char *, const char *, const char *schema, const char *trigger);
 int coop_set_metadata(coop_conn *, const char *, int);
+void coop_counters(coop_conn *, coop_counts *);
+void coop_resume(coop_conn *, const coop_counts *);
 void coop_follow(coop_conn *, coop_conn *before);
 int coop_set_triggers(coop_conn *, int on);
 

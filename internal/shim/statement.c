@@ -102,7 +102,7 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, 
   rc = bind(s, args, n, buf);
   if (rc == SQLITE_OK) {
     c->unguarded = flags & COOP_RUN_UNGUARDED; /* a step may compile again */
-    c->sealed = flags & COOP_RUN_SEALED;
+    c->sealed = flags & (COOP_RUN_SEALED | COOP_RUN_TEMP);
     rc = sqlite3_step(s);
     c->unguarded = c->sealed = 0;
     c->rowid = sqlite3_last_insert_rowid(c->db);
@@ -177,8 +177,11 @@ static int prepare_kept(coop_conn *c, int which) {
 int coop_run_kept(coop_conn *c, int which) {
   int rc = prepare_kept(c, which);
   if (rc == SQLITE_OK) {
+    coop_counts counts;
+    if (which == COOP_STMT_LOCK_FOR_WRITE) coop_counters(c, &counts);
     sqlite3_step(c->stmts[which]);
     rc = sqlite3_reset(c->stmts[which]);
+    if (which == COOP_STMT_LOCK_FOR_WRITE) coop_resume(c, &counts); /* it is not the user's */
   }
   coop_state(c);
   return rc;

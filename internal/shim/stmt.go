@@ -30,8 +30,10 @@ type Stmt struct {
 	// transaction in which [Conn.Begin] or [Conn.CheckFence] has said Fenced.
 	Unguarded bool
 	// Sealed statements may not write an attached database, whatever their
-	// names mean once the schema has changed: see [ErrNamesMoved].
+	// names mean once the schema has changed, and Temp ones not main either: see
+	// [ErrNamesMoved].
 	Sealed bool
+	Temp   bool
 
 	names map[string][3]int
 }
@@ -126,9 +128,9 @@ type Args struct {
 	pinned bool
 }
 
-// ErrNamesMoved says that the statement would now write an attached database
-// and did not when it was prepared. Nothing was run.
-var ErrNamesMoved = errors.New("the statement's names lead to an attached database now")
+// ErrNamesMoved says that the statement would now write a database that it would
+// not when it was prepared. Nothing was run.
+var ErrNamesMoved = errors.New("the statement's names lead to another database now")
 
 // Run binds args and runs s to the end of its changes. The values in args
 // that SQLite sees do not outlive the call.
@@ -179,6 +181,9 @@ func (s *Stmt) flags() C.int {
 	}
 	if s.Sealed {
 		flags |= C.COOP_RUN_SEALED
+	}
+	if s.Temp {
+		flags |= C.COOP_RUN_TEMP
 	}
 	return flags
 }
