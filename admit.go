@@ -21,11 +21,7 @@ func (c *conn) findAndAdmit(ctx context.Context, asked *statement) (*statement, 
 	if err == nil && !s.reads {
 		err = c.enter(ctx)
 		if err == nil && s.home != c.physical && s.home != nil {
-			// Judged on its own connection; the hot one may know better.
-			if s, err = c.here(ctx, asked); err == nil {
-				err = c.admitStatement(ctx, s)
-			}
-			if err != nil {
+			if s, err = c.here(ctx, asked); err != nil {
 				s.letGo(asked)
 				c.settle(nil, err)
 				return nil, err

@@ -325,7 +325,8 @@ func TestTriggersOfAnAttachedDatabaseFire(t *testing.T) {
 		_, err := c.ExecContext(t.Context(), s)
 		require.NoError(t, err, s)
 	}
-	require.Equal(t, "y\nz", strings.Join(values(t, openPlain(t, other), "SELECT b FROM log ORDER BY b"), "\n"))
+	require.NoError(t, readAll(c.QueryContext(t.Context(), "INSERT INTO other.t (b) VALUES ('zz') RETURNING a")))
+	require.Equal(t, "y\nz\nzz", strings.Join(values(t, openPlain(t, other), "SELECT b FROM log ORDER BY b"), "\n"))
 }
 
 // A connection that others may write on asks row by row.

@@ -161,13 +161,15 @@ func (c *conn) endImplicit(s *statement, err error) error {
 func (r *rows) first(args []driver.NamedValue) (_ *sqlite3.SQLiteRows, err error) {
 	ctx := context.Background()
 	c, s := r.c, r.s
-	// It may have to be compiled, and names may have moved since it was judged.
-	c.sh.Seal(s.onlyTemp)
-	defer func() {
-		if c.sh.Unseal() && err != nil {
-			err = shim.ErrNamesMoved
-		}
-	}()
+	if s.writes && s.sealed {
+		// It may have to be compiled, and names may have moved since it was judged.
+		c.sh.Seal(s.onlyTemp)
+		defer func() {
+			if c.sh.Unseal() && err != nil {
+				err = shim.ErrNamesMoved
+			}
+		}()
+	}
 	if s.stmt != nil && s.plainRead() { // only judged by
 		s.stmt.Finalize()
 		s.stmt = nil
