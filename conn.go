@@ -16,7 +16,7 @@ import (
 type conn struct {
 	*physical               // what is used now; nil between two uses, after a write
 	home      *physical     // its own, while it writes on its pool's hot one
-	wrote     bool          // on its own, since it was taken from database/sql's pool
+	wrote     bool          // on its own, since it had one last
 	counters  shim.Counters // of that, while there is no physical connection
 
 	connector *Connector
@@ -266,7 +266,7 @@ func (c *conn) IsValid() bool {
 		c.dirty = true
 		return false
 	}
-	if c.wrote {
+	if c.physical == c.gate.warm.Load() {
 		c.detach()
 	}
 	return true
@@ -276,13 +276,15 @@ func (c *conn) IsValid() bool {
 // writes next, also in another pool on the same store, then does it where the
 // pages are that were written last.
 func (c *conn) detach() {
-	c.wrote = false
 	if c.physical == nil || !c.canPark() {
 		return
 	}
-	counters := c.sh.Counters()
+	if c.wrote {
+		c.counters, c.wrote = c.sh.Counters(), false
+	}
+	c.user = c
 	if c.connector.park(c.physical) {
-		c.physical, c.counters = nil, counters
+		c.physical = nil
 	}
 }
 
@@ -291,7 +293,7 @@ func (c *conn) attach(ctx context.Context) (err error) {
 	if c.physical != nil {
 		return nil
 	}
-	if c.physical, err = c.connector.take(ctx); err == nil {
+	if c.physical, err = c.connector.take(ctx); err == nil && c.user != c {
 		c.sh.Resume(c.counters)
 	}
 	return err

@@ -21,10 +21,11 @@ type gate struct {
 	// crowded: somebody waits. Readers look at it without the mutex.
 	crowded atomic.Bool
 
-	// Of the holder alone: who wrote last and how often in a row, and on what.
+	// Who wrote last and how often in a row, and on what; but for reading the
+	// last, of the holder alone.
 	writer *conn
 	streak int
-	warm   *physical
+	warm   atomic.Pointer[physical]
 }
 
 // grant is one passage through the gate, and who asked for it.

@@ -29,7 +29,7 @@ func (c *conn) borrow() {
 	} else {
 		g.streak++
 	}
-	if c.physical == g.warm || g.streak >= streakOfOne || c.own.lock == nil || c.alone || c.inTx || c.openRows > 0 || !c.lendable() {
+	if c.physical == g.warm.Load() || g.streak >= streakOfOne || c.own.lock == nil || c.alone || c.inTx || c.openRows > 0 || !c.lendable() {
 		return
 	}
 	hot := c.connector.takeHot()
@@ -43,7 +43,7 @@ func (c *conn) borrow() {
 // giveBack ends the use of the hot connection. Where the caller has left
 // something behind in it, that one becomes its own. The gate is still held.
 func (c *conn) giveBack() {
-	c.gate.warm = c.physical
+	c.gate.warm.Store(c.physical)
 	if c.home == nil {
 		c.wrote = true
 		return

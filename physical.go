@@ -27,6 +27,7 @@ type physical struct {
 	dirty          bool // not as it was opened
 	touched        bool // somebody used mattn's connection directly
 	parkedAt       time.Time
+	user           *conn // who has left it last, to come back
 }
 
 func newPhysical(c *Connector, source *sqlite3.SQLiteConn) (*physical, error) {

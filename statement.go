@@ -55,6 +55,7 @@ type class struct {
 	// ROLLBACK, also to a savepoint.
 	opens, commits, rollsBack, savepoint bool
 	pragma                               bool
+	explains                             bool
 	pragmaBusy                           bool
 	dirties                              bool   // leaves something behind in the connection
 	attaches                             bool   // may attach or detach a database
@@ -143,7 +144,7 @@ func (c *conn) lookForAuthorizer() {
 func (c *conn) classify(s *statement, authorized bool) error {
 	seen := s.stmt.Seen
 	if s.stmt.Explain {
-		s.reads = true
+		s.reads, s.explains = true, true
 		return nil
 	}
 	if !authorized {
@@ -213,8 +214,9 @@ const anyAttached = "?"
 
 // cacheable reports whether the next preparation of the text would be judged
 // alike. That is not so for a PRAGMA, for DDL, and for a write to a temporary
-// table that a table of main may replace.
-func (s *statement) cacheable() bool { return !s.pragma && !s.ddl && !s.onlyTemp }
+// table that a table of main may replace. EXPLAIN shows the program as it was
+// when it was prepared.
+func (s *statement) cacheable() bool { return !s.pragma && !s.ddl && !s.onlyTemp && !s.explains }
 
 func (s *statement) retain() { s.users++ }
 

@@ -251,10 +251,12 @@ static int pack(coop_conn *c, const void *p, int64_t n) {
 /* Runs a query of our own and leaves all its rows in one buffer: per value a
 ** byte of type, then eight bytes, or a length of four bytes and the content. */
 int coop_pack(coop_conn *c, const char *sql, int n) {
+  sqlite3_mutex *mutex = sqlite3_db_mutex(c->db); /* as in coop_run */
   sqlite3_stmt *s = 0;
   int i, columns, rc = sqlite3_prepare_v3(c->db, sql, n, 0, &s, 0), oom = SQLITE_OK;
   c->packed_len = c->packed_values = 0;
   if (rc != SQLITE_OK) return rc;
+  sqlite3_mutex_enter(mutex);
   columns = sqlite3_column_count(s);
   while (oom == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
     for (i = 0; i < columns && oom == SQLITE_OK; i++) {
@@ -278,5 +280,6 @@ int coop_pack(coop_conn *c, const char *sql, int n) {
   }
   rc = sqlite3_finalize(s);
   coop_state(c);
+  sqlite3_mutex_leave(mutex);
   return rc != SQLITE_OK ? rc : oom;
 }
