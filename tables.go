@@ -44,13 +44,13 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 	if !cfg.changes.none() { // then indexes matter, and how each table is defined
 		text, kinds = "sql", "('table', 'trigger', 'index')"
 	}
-	rows, err := c.Texts("SELECT type, name, tbl_name, " + text + ", iif(rootpage = 0, 'virtual', '') FROM main.sqlite_schema WHERE type IN " + kinds + " OR name = '" + guardView + "'")
+	rows, err := c.Texts("SELECT type, name, tbl_name, " + text + " FROM main.sqlite_schema WHERE type IN " + kinds + " OR name = '" + guardView + "'")
 	if err != nil {
 		return nil, err
 	}
-	s := &schema{byName: make(map[string]*table, len(rows)/5)}
+	s := &schema{byName: make(map[string]*table, len(rows)/4)}
 	newest := map[string]int{}
-	for i := 0; i < len(rows); i += 5 {
+	for i := 0; i < len(rows); i += 4 {
 		kind, name, on, sql := rows[i], rows[i+1], rows[i+2], rows[i+3]
 		if kind == "trigger" {
 			switch {
@@ -75,7 +75,7 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 			continue
 		}
 		t := &table{name: name, definition: []string{sql}}
-		if rows[i+4] != "" {
+		if strings.HasPrefix(sql, "CREATE VIRTUAL TABLE") { // as SQLite writes it
 			t.virtual = moduleOf(sql)
 		}
 		s.tables = append(s.tables, t)
