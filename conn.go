@@ -66,6 +66,7 @@ var (
 )
 
 func newConn(c *Connector, p *physical) *conn {
+	p.user = nil
 	return &conn{physical: p, connector: c, cfg: c.cfg, own: c.own, prepared: make(map[*stmt]struct{})}
 }
 
@@ -293,10 +294,14 @@ func (c *conn) attach(ctx context.Context) (err error) {
 	if c.physical != nil {
 		return nil
 	}
-	if c.physical, err = c.connector.take(ctx); err == nil && c.user != c {
+	if c.physical, err = c.connector.take(ctx); err != nil {
+		return err
+	}
+	if c.user != c {
 		c.sh.Resume(c.counters)
 	}
-	return err
+	c.user = nil
+	return nil
 }
 
 // canPark reports whether nothing ties the two together.

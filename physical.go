@@ -27,7 +27,7 @@ type physical struct {
 	dirty          bool // not as it was opened
 	touched        bool // somebody used mattn's connection directly
 	parkedAt       time.Time
-	user           *conn // who has left it last, to come back
+	user           *conn // who has parked it, if nobody has had it since
 }
 
 func newPhysical(c *Connector, source *sqlite3.SQLiteConn) (*physical, error) {

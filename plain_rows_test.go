@@ -266,4 +266,12 @@ func TestTheOnlyConnectionRemembersItsLastInsert(t *testing.T) {
 		return insert(t.Context(), tx, "x", "y")
 	}))
 	require.Equal(t, "100", value(t, db, "SELECT last_insert_rowid()"))
+
+	db = open(t, newPath(t)+"?_coop_changes=*&_coop_watch=0")
+	db.SetMaxOpenConns(1)
+	mustExec(t, db, "CREATE TABLE t (a)", "INSERT INTO t VALUES (1), (2), (3), (4), (5)")
+	pruned, err := storeOf(t, db).PruneChanges(t.Context(), 3)
+	require.NoError(t, err)
+	require.EqualValues(t, 2, pruned)
+	require.Equal(t, "5", value(t, db, "SELECT changes()"))
 }
