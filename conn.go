@@ -248,7 +248,12 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	if c.inTx || c.gated {
 		return driver.ErrBadConn
 	}
-	_ = c.attach(ctx) // database/sql would not pass the error on; the first use will
+	if c.physical == nil {
+		// To open one is left to the first use, which can say what went wrong.
+		if p, _ := c.connector.takeParked(); p != nil {
+			c.comeBack(p)
+		}
+	}
 	return nil
 }
 
@@ -290,18 +295,24 @@ func (c *conn) detach() {
 }
 
 // attach ends what detach began.
-func (c *conn) attach(ctx context.Context) (err error) {
+func (c *conn) attach(ctx context.Context) error {
 	if c.physical != nil {
 		return nil
 	}
-	if c.physical, err = c.connector.take(ctx); err != nil {
-		return err
+	p, err := c.connector.take(ctx)
+	if err == nil {
+		c.comeBack(p)
 	}
-	if c.user != c {
-		c.sh.Resume(c.counters)
+	return err
+}
+
+// comeBack makes p the connection's own, where it goes on.
+func (c *conn) comeBack(p *physical) {
+	if p.user != c {
+		p.sh.Resume(c.counters)
 	}
-	c.user = nil
-	return nil
+	p.user = nil
+	c.physical = p
 }
 
 // canPark reports whether nothing ties the two together.

@@ -155,24 +155,32 @@ func (c *Connector) connect(ctx context.Context) (*conn, error) {
 
 // take returns the physical connection that was parked last, or a new one.
 func (c *Connector) take(ctx context.Context) (*physical, error) {
-	c.mu.Lock()
-	if c.closed {
-		c.mu.Unlock()
-		return nil, fmt.Errorf("%w: %s: the sql.DB was closed", ErrStopped, c.own.name())
+	last, err := c.takeParked()
+	if last != nil || err != nil {
+		return last, err
 	}
-	if n := len(c.parked); n > 0 {
-		last := c.parked[n-1]
-		c.parked[n-1] = nil
-		c.parked = c.parked[:n-1]
-		c.mu.Unlock()
-		return last, nil
-	}
-	c.mu.Unlock()
 	dc, err := c.open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return dc.physical, nil
+}
+
+// takeParked returns the physical connection that was parked last, or nil.
+func (c *Connector) takeParked() (*physical, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, fmt.Errorf("%w: %s: the sql.DB was closed", ErrStopped, c.own.name())
+	}
+	n := len(c.parked)
+	if n == 0 {
+		return nil, nil
+	}
+	last := c.parked[n-1]
+	c.parked[n-1] = nil
+	c.parked = c.parked[:n-1]
+	return last, nil
 }
 
 // park keeps a clean connection for the next Connect, if there is room.
