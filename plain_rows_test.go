@@ -1,6 +1,7 @@
 package coopsqlite_test
 
 import (
+	"database/sql"
 	"strings"
 	"testing"
 
@@ -30,33 +31,32 @@ func TestOpenRowsSurviveAWriteBesideThem(t *testing.T) {
 	require.NoError(t, readAll(rows, nil))
 }
 
-func TestOpenRowsInATransactionSurviveItsDDL(t *testing.T) {
+// rowsInTx leaves rows open in a transaction of a connection without triggers.
+func rowsInTx(t *testing.T) (*sql.DB, *sql.Tx, *sql.Rows) {
+	t.Helper()
 	db, _ := plainStore(t)
 	mustExec(t, db, "INSERT INTO t (b) VALUES (1), (2), (3)", "INSERT INTO log VALUES (1)")
 	tx, err := db.Begin()
 	require.NoError(t, err)
-	defer tx.Rollback()
+	t.Cleanup(func() { _ = tx.Rollback() })
 	rows, err := tx.Query(twoTables)
 	require.NoError(t, err)
-	defer rows.Close()
+	t.Cleanup(func() { _ = rows.Close() })
 	require.True(t, rows.Next())
+	return db, tx, rows
+}
+
+func TestOpenRowsInATransactionSurviveItsDDL(t *testing.T) {
+	_, tx, rows := rowsInTx(t)
 	mustExec(t, tx, "CREATE TABLE zz (a)", "INSERT INTO zz VALUES (1)", loggedInsert)
 	require.NoError(t, readAll(rows, nil))
 }
 
 // The write is refused, not the rows aborted nor the trigger passed over.
 func TestATriggerThatComesBesideOpenRowsLetsNoWritePassItOver(t *testing.T) {
-	db, _ := plainStore(t)
-	mustExec(t, db, "INSERT INTO t (b) VALUES (1), (2), (3)", "INSERT INTO log VALUES (1)")
-	tx, err := db.Begin()
-	require.NoError(t, err)
-	defer tx.Rollback()
-	rows, err := tx.Query(twoTables)
-	require.NoError(t, err)
-	defer rows.Close()
-	require.True(t, rows.Next())
+	db, tx, rows := rowsInTx(t)
 	mustExec(t, tx, logTrigger)
-	_, err = tx.Exec(loggedInsert)
+	_, err := tx.Exec(loggedInsert)
 	require.ErrorContains(t, err, "close them")
 	require.NoError(t, readAll(rows, nil))
 	mustExec(t, tx, loggedInsert)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"database/sql/driver"
+	"errors"
 	"strings"
 	"testing"
 
@@ -41,44 +42,13 @@ var waysToWrite = map[string]func(ctx context.Context, db *sql.DB, statement str
 		return readAll(st.QueryContext(ctx))
 	},
 	"beside open rows": func(ctx context.Context, db *sql.DB, statement string) error {
-		c, err := db.Conn(ctx)
-		if err != nil {
+		return besideRows(ctx, db, func(c *sql.Conn) error {
+			_, err := c.ExecContext(ctx, statement)
 			return err
-		}
-		defer c.Close()
-		rows, err := c.QueryContext(ctx, "SELECT 1 UNION ALL SELECT 2")
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		rows.Next()
-		if _, err := c.ExecContext(ctx, statement); err != nil {
-			return err
-		}
-		if !rows.Next() {
-			return rows.Err()
-		}
-		return nil
+		})
 	},
 	"RETURNING beside open rows": func(ctx context.Context, db *sql.DB, statement string) error {
-		c, err := db.Conn(ctx)
-		if err != nil {
-			return err
-		}
-		defer c.Close()
-		rows, err := c.QueryContext(ctx, "SELECT 1 UNION ALL SELECT 2")
-		if err != nil {
-			return err
-		}
-		defer rows.Close()
-		rows.Next()
-		if err := readAll(c.QueryContext(ctx, statement+" RETURNING a")); err != nil {
-			return err
-		}
-		if !rows.Next() {
-			return rows.Err()
-		}
-		return nil
+		return besideRows(ctx, db, func(c *sql.Conn) error { return readAll(c.QueryContext(ctx, statement+" RETURNING a")) })
 	},
 	"a transaction": func(ctx context.Context, db *sql.DB, statement string) error {
 		tx, err := db.BeginTx(ctx, nil)
@@ -151,6 +121,28 @@ func readAll(rows *sql.Rows, err error) error {
 		return err
 	}
 	return rows.Close()
+}
+
+// besideRows runs fn between two rows that are read on the same connection.
+func besideRows(ctx context.Context, db *sql.DB, fn func(*sql.Conn) error) error {
+	c, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	rows, err := c.QueryContext(ctx, "SELECT 1 UNION ALL SELECT 2")
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	rows.Next()
+	if err := fn(c); err != nil {
+		return err
+	}
+	if !rows.Next() {
+		return errors.Join(errors.New("the rows have ended"), rows.Err())
+	}
+	return nil
 }
 
 // onConn runs the statements on one connection, which then is fit for others.
