@@ -14,6 +14,7 @@ import (
 // gate if it needs it, and refuses what may not run. On success the caller must
 // call letGo before it gives the connection up.
 func (c *conn) findAndAdmit(ctx context.Context, asked *statement) (*statement, error) {
+	c.fresh = false
 	s, err := c.here(ctx, asked)
 	if err == nil {
 		err = c.admitStatement(ctx, s)

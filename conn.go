@@ -28,7 +28,8 @@ type conn struct {
 	token  *token    // of the context used last
 	txMeta *metadata // of the context that began the transaction
 
-	tx         *tx // begun by BeginTx, until it ends
+	fresh      bool // nothing has run since it was taken from the pool
+	tx         *tx  // begun by BeginTx, until it ends
 	inTx       bool
 	implicit   bool  // the driver has begun it, around a RETURNING whose rows are open
 	moved      bool  // a statement in it was not only about rows: the schema may be another
@@ -67,7 +68,7 @@ var (
 
 func newConn(c *Connector, p *physical) *conn {
 	p.user = nil
-	return &conn{physical: p, connector: c, cfg: c.cfg, own: c.own, prepared: make(map[*stmt]struct{})}
+	return &conn{physical: p, connector: c, cfg: c.cfg, own: c.own, fresh: true, prepared: make(map[*stmt]struct{})}
 }
 
 // Ping answers whether the connection can be used.
@@ -238,6 +239,9 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 		s = &statement{text: query, class: class{reads: true}}
 	}
 	s.retain()
+	if s.pragma {
+		s.finalize() // see rows.giveBack
+	}
 	st := &stmt{c: c, s: s, text: s.text, params: s.params, writes: s.writes}
 	c.prepared[st] = struct{}{}
 	return st, nil
@@ -248,6 +252,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	if c.inTx || c.gated {
 		return driver.ErrBadConn
 	}
+	c.fresh = true
 	if c.physical == nil {
 		// To open one is left to the first use, which can say what went wrong.
 		if p, _ := c.connector.takeParked(); p != nil {

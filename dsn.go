@@ -54,6 +54,7 @@ type config struct {
 	busyTimeout time.Duration
 	stmtCache   int
 	journalSet  bool
+	loc         *time.Location // of the times that are read; nil: as they are written
 }
 
 // parseDSN reads a data source name as mattn's driver does, takes our own
@@ -231,6 +232,13 @@ func (c *config) shared(params url.Values) error {
 	}
 	if n, err := strconv.Atoi(params.Get("_stmt_cache_size")); err == nil && n >= 0 {
 		c.stmtCache = n
+	}
+	switch loc := params.Get("_loc"); strings.ToLower(loc) {
+	case "":
+	case "auto":
+		c.loc = time.Local
+	default:
+		c.loc, _ = time.LoadLocation(loc)
 	}
 	c.journalSet = params.Has("_journal_mode") || params.Has("_journal")
 	readOnly := params.Get("mode") == "ro" || isTrue(params.Get("immutable")) || isTrue(params.Get("_query_only"))

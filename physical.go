@@ -11,13 +11,14 @@ import (
 // physical is one connection of SQLite, and all that cannot leave it. A [conn]
 // has one of its own, and may write on its pool's hot one: see hot.go.
 type physical struct {
-	source *sqlite3.SQLiteConn // mattn's connection, on which reads run
-	sh     *shim.Conn
-	cov    *coverState
-	gate   *gate
-	cache  *stmtCache
-	tokens []*token   // to be used again
-	meta   metaSource // what coop_context answers from now
+	source  *sqlite3.SQLiteConn // mattn's connection
+	sh      *shim.Conn
+	cov     *coverState
+	gate    *gate
+	cache   *stmtCache
+	tokens  []*token       // to be used again,
+	cursors []*shim.Cursor // and these
+	meta    metaSource     // what coop_context answers from now
 
 	busyLimit      int64 // as it was opened, in milliseconds
 	plain          bool  // the triggers of main are off: see plain.go
@@ -72,5 +73,8 @@ func (p *physical) free() {
 	for _, t := range p.tokens {
 		t.Free()
 	}
-	p.tokens = nil
+	for _, cursor := range p.cursors {
+		cursor.Free()
+	}
+	p.tokens, p.cursors = nil, nil
 }

@@ -5,26 +5,30 @@ import (
 	"database/sql/driver"
 	"errors"
 	"io"
+	"reflect"
 	"runtime"
+	"strings"
 
 	sqlite3 "github.com/mattn/go-sqlite3"
 
 	"github.com/coopsqlite/coopsqlite/internal/shim"
 )
 
-// rows are mattn's, whose business types, times and columns are, with the
-// cancellation and, for a RETURNING clause, the gate of this driver.
+// rows are those of one statement. Their values have the types that mattn's
+// driver would give them.
 type rows struct {
-	*sqlite3.SQLiteRows
 	c       *conn
 	ctx     context.Context
 	token   *token
 	s       *statement
+	stmt    *shim.Stmt
+	cursor  *shim.Cursor
+	columns *shim.Columns
 	write   bool
 	wrapped bool  // the driver has begun a transaction for them
 	failed  error // of a step
-	shared  bool  // s.reader is lent to these rows
-	own     driver.Stmt
+	ahead   int   // how many rows the next fetch may take
+	most    int   // and any
 	closed  bool
 }
 
@@ -57,6 +61,7 @@ func (c *conn) query(ctx context.Context, s *statement, args []driver.NamedValue
 }
 
 func (c *conn) tryQuery(ctx context.Context, asked *statement, args []driver.NamedValue) (driver.Rows, error) {
+	fresh := c.fresh
 	s, err := c.findAndAdmit(ctx, asked)
 	if err != nil {
 		return nil, err
@@ -70,6 +75,9 @@ func (c *conn) tryQuery(ctx context.Context, asked *statement, args []driver.Nam
 	}
 	r := &rows{c: c, ctx: ctx, s: s, write: !s.reads}
 	if err == nil {
+		r.stmt, err = c.compiled(s, false)
+	}
+	if err == nil {
 		r.token = c.watch(ctx)
 		c.start(r.token)
 		err = r.begin(args)
@@ -80,13 +88,14 @@ func (c *conn) tryQuery(ctx context.Context, asked *statement, args []driver.Nam
 			err = c.judgeMoved(s)
 		}
 		err = c.explain(ctx, err)
+		s.drop(r.stmt)
 		s.letGo(asked)
 		if r.write || c.inTx {
-			c.sh.Refresh()
 			c.settle(s, err)
 		}
 		return nil, err
 	}
+	r.readAhead(fresh)
 	c.note(s)
 	c.openRows++
 	if r.write {
@@ -110,9 +119,6 @@ func (c *conn) tryQuery(ctx context.Context, asked *statement, args []driver.Nam
 // ends with the rows: SQLite would commit it as soon as it is done.
 func (r *rows) begin(args []driver.NamedValue) (err error) {
 	c, s := r.c, r.s
-	if r.write {
-		c.sh.NewStatement()
-	}
 	if s.dml && c.plain && c.sh.Autocommit() {
 		if err := c.begin(shim.BeginImmediate); err != nil {
 			return err
@@ -121,19 +127,15 @@ func (r *rows) begin(args []driver.NamedValue) (err error) {
 		r.wrapped = true
 	}
 	if err = c.askFirst(s); err == nil {
-		r.SQLiteRows, err = r.first(args)
+		err = r.open(args)
 	}
-	if err == nil && r.write {
-		c.sh.Wrote()
-		if !c.checked && c.inTx {
-			if err = c.checkOnce(); err != nil {
-				_ = r.SQLiteRows.Close()
-				r.giveBack()
-			}
+	if err == nil && r.write && !c.checked && c.inTx {
+		if err = c.checkOnce(); err != nil {
+			_ = c.sh.End(r.cursor)
+			r.giveBack()
 		}
 	}
 	if err != nil && r.wrapped {
-		c.sh.Refresh()
 		err = c.endImplicit(s, err)
 	}
 	return err
@@ -152,77 +154,101 @@ func (c *conn) endImplicit(s *statement, err error) error {
 	return err
 }
 
-// first runs the first step on mattn's connection, with a context that cannot
-// end: mattn's way to end a statement ends others with it.
-//
-// mattn's statement is kept with ours. (Its own cache would lose the error of a
-// write that fails at its end, when it commits.) A PRAGMA's is not, since
-// SQLite fixes some of their answers when they are prepared.
-func (r *rows) first(args []driver.NamedValue) (_ *sqlite3.SQLiteRows, err error) {
-	ctx := context.Background()
-	c, s := r.c, r.s
-	if s.writes && s.sealed {
-		// It may have to be compiled, and names may have moved since it was judged.
-		c.sh.Seal(s.onlyTemp)
-		defer func() {
-			if c.sh.Unseal() && err != nil {
-				err = shim.ErrNamesMoved
-			}
-		}()
+// open runs the first step.
+func (r *rows) open(args []driver.NamedValue) error {
+	c := r.c
+	if n := len(c.cursors); n > 0 {
+		r.cursor = c.cursors[n-1]
+		c.cursors = c.cursors[:n-1]
+	} else {
+		r.cursor = shim.NewCursor()
 	}
-	if s.stmt != nil && s.plainRead() { // only judged by
-		s.stmt.Finalize()
-		s.stmt = nil
-	}
-	statement := s.reader
-	if statement == nil || s.readerBusy {
-		if statement, err = c.source.PrepareContext(ctx, s.text); err != nil {
-			return nil, err
-		}
-		if s.pragma || s.reader != nil {
-			r.own = statement
-		} else {
-			s.reader = statement
-		}
-	}
-	if r.own == nil {
-		r.shared, s.readerBusy = true, true
-	}
-	inner, err := statement.(driver.StmtQueryContext).QueryContext(ctx, args)
-	if err != nil {
+	if err := c.sh.Open(r.cursor, r.stmt, &c.args, args); err != nil {
 		r.giveBack()
-		return nil, err
+		return err
 	}
-	return inner.(*sqlite3.SQLiteRows), nil
+	r.columns = r.cursor.Columns()
+	return nil
 }
 
-// giveBack returns or closes mattn's statement.
+const (
+	// mostAhead is how many rows are read in one crossing into C, at most, and
+	// mostValues how many values.
+	mostAhead  = 64
+	mostValues = 1024
+)
+
+// readAhead decides how far the rows may be ahead of who reads them. Each crossing
+// takes twice as many as the last, so that who stops early has not paid for more
+// than he has got.
+//
+// What is written on the same connection while rows are open, they may or may not
+// show (https://sqlite.org/isolation.html). In practice they do where each row is
+// read when it is asked for, so that is done wherever something may be written: in
+// a transaction, unless it is a ReadOnly one, and on a sql.Conn that has been used
+// before. It is done, too, where rows may run functions of the user's.
+func (r *rows) readAhead(fresh bool) {
+	c, s := r.c, r.s
+	r.ahead, r.most = 1, 1
+	undisturbed := fresh && !c.inTx || c.tx != nil && c.tx.readOnly
+	if s.reads && !s.writes && !s.pragma && !s.explains && undisturbed && !c.handedOut {
+		r.most = max(1, min(mostAhead, mostValues/max(1, len(r.columns.Names))))
+	}
+}
+
+// giveBack returns the cursor and what was compiled for these rows alone. A PRAGMA
+// is compiled again for each use, since SQLite fixes some of their answers then.
 func (r *rows) giveBack() {
-	if r.shared {
-		r.s.readerBusy, r.shared = false, false
+	r.c.cursors = append(r.c.cursors, r.cursor)
+	r.cursor = nil
+	if r.s.pragma {
+		r.s.finalize()
 	}
-	if r.own != nil {
-		_ = r.own.Close()
-		r.own = nil
+	r.s.drop(r.stmt)
+}
+
+// Columns are the names.
+func (r *rows) Columns() []string { return r.columns.Names }
+
+// ColumnTypeDatabaseTypeName is the type as it was declared.
+func (r *rows) ColumnTypeDatabaseTypeName(i int) string { return r.columns.Declared[i] }
+
+// ColumnTypeNullable is always true: SQLite does not tell.
+func (r *rows) ColumnTypeNullable(int) (nullable, ok bool) { return true, true }
+
+// ColumnTypeScanType is the type that mattn's driver proposes for the declared one.
+func (r *rows) ColumnTypeScanType(i int) reflect.Type { return scanType(r.columns.Declared[i]) }
+
+// DeclTypes are the declared types in lower case, as mattn's rows tell them.
+func (r *rows) DeclTypes() []string {
+	types := make([]string, len(r.columns.Declared))
+	for i, declared := range r.columns.Declared {
+		types[i] = strings.ToLower(declared)
 	}
+	return types
 }
 
 // Next reads a row.
 func (r *rows) Next(dest []driver.Value) error {
 	c := r.c
-	if r.token != nil {
-		if r.token.fired.Load() {
-			if err := r.token.ended(); err != nil {
-				return err
-			}
+	if r.token != nil && r.token.fired.Load() {
+		if err := r.token.ended(); err != nil {
+			return err
 		}
 	}
-	if err := c.setMetadata(r.ctx); err != nil {
-		return err
+	if r.closed {
+		return io.EOF
 	}
-	c.start(r.token)
-	err := r.SQLiteRows.Next(dest)
-	c.sh.Unwatch()
+	if !r.cursor.Ready() {
+		if err := c.setMetadata(r.ctx); err != nil {
+			return err
+		}
+		c.start(r.token)
+		c.sh.Fetch(r.cursor, r.ahead)
+		c.sh.Unwatch()
+		r.ahead = min(2*r.ahead, r.most)
+	}
+	err := r.cursor.Next(dest, c.cfg.loc)
 	if err == nil || err == io.EOF {
 		return err
 	}
@@ -231,7 +257,6 @@ func (r *rows) Next(dest []driver.Value) error {
 	}
 	err = c.explain(r.ctx, err)
 	if c.inTx {
-		c.sh.Refresh()
 		c.settle(nil, err)
 	}
 	return err
@@ -246,10 +271,7 @@ func (r *rows) Close() error {
 	r.closed = true
 	c := r.c
 	c.start(r.token)
-	err := r.SQLiteRows.Close()
-	if r.write {
-		c.sh.Wrote()
-	}
+	err := c.sh.End(r.cursor)
 	if r.wrapped {
 		err = c.endImplicit(r.s, first(err, r.failed))
 		if r.failed != nil {

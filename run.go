@@ -57,6 +57,7 @@ func (c *conn) tryRun(ctx context.Context, asked *statement, args []driver.Named
 		err = c.judgeMoved(s)
 	}
 	err = c.explain(ctx, err)
+	s.drop(stmt)
 	s.letGo(asked)
 	c.settle(s, err)
 	return res, err
@@ -86,24 +87,28 @@ func (c *conn) lookForAttached() {
 	c.attached = err != nil || len(found) > 0
 }
 
-// compiled returns the statement in the form that is right now. One that was
-// only judged before, or needed in the other form, is compiled first.
+// compiled returns the statement in the form that is right now. It is compiled if
+// it was only judged before, or needed in the other form; or if rows of it are open,
+// for one use: see drop.
 func (c *conn) compiled(s *statement, unguarded bool) (*shim.Stmt, error) {
 	form := &s.stmt
 	if unguarded {
 		form = &s.inTx
 	}
-	if *form == nil {
+	stmt := *form
+	if stmt == nil || stmt.Open {
 		p, err := c.sh.Prepare(s.text, s.cached, unguarded)
 		if err != nil {
 			return nil, err
 		}
-		*form = p.Stmt
+		if stmt = p.Stmt; *form == nil {
+			*form = stmt
+		}
 	}
-	if *form != nil {
-		(*form).Sealed, (*form).Temp = s.sealed, s.onlyTemp
+	if stmt != nil {
+		stmt.Sealed, stmt.Temp = s.sealed, s.onlyTemp
 	}
-	return *form, nil
+	return stmt, nil
 }
 
 // runGuarded runs the statement with what the fence needs before and after it.

@@ -26,10 +26,6 @@ type statement struct {
 
 	class
 
-	// reader is mattn's statement for a write that returns rows.
-	reader     driver.Stmt
-	readerBusy bool
-
 	// users counts the prepared statements and open rows that hold it; the
 	// cache is not among them.
 	users      int
@@ -40,7 +36,7 @@ type statement struct {
 // class is what a statement does.
 type class struct {
 	// reads: main and attached databases stay as they are, so the gate is not
-	// needed and the statement may run on mattn's connection.
+	// needed.
 	reads    bool
 	onlyTemp bool
 	// writes: SQLite would refuse it on a read-only database.
@@ -204,7 +200,7 @@ func (c *conn) rejudge(s *statement) error {
 		fresh.finalize()
 		return err
 	}
-	s.finalizeOwn()
+	s.finalize()
 	s.stmt, s.class = fresh.stmt, fresh.class
 	return nil
 }
@@ -261,26 +257,20 @@ func (c *conn) unguarded() bool {
 // transactional reports whether the statement begins or ends a transaction.
 func (s *statement) transactional() bool { return s.opens || s.commits || s.rollsBack }
 
-// plainRead reports whether the statement can be left to mattn's connection.
-func (s *statement) plainRead() bool {
-	return s.reads && !s.writes && !s.transactional() && s.columns > 0
-}
-
+// finalize leaves what rows are using to them.
 func (s *statement) finalize() {
-	s.finalizeOwn()
-	if s.reader != nil {
-		_ = s.reader.Close()
-		s.reader = nil
+	for _, form := range [...]**shim.Stmt{&s.stmt, &s.inTx} {
+		if *form != nil && !(*form).Open {
+			(*form).Finalize()
+		}
+		*form = nil
 	}
 }
 
-// finalizeOwn leaves mattn's statement, which rows may be using.
-func (s *statement) finalizeOwn() {
-	for _, st := range [...]**shim.Stmt{&s.stmt, &s.inTx} {
-		if *st != nil {
-			(*st).Finalize()
-			*st = nil
-		}
+// drop finalizes what was compiled for one use.
+func (s *statement) drop(used *shim.Stmt) {
+	if used != nil && used != s.stmt && used != s.inTx {
+		used.Finalize()
 	}
 }
 

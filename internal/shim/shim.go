@@ -171,12 +171,6 @@ func (c *Conn) TxnState() TxnState { return TxnState(C.coop_txn_state(c.p)) }
 // through the shim.
 func (c *Conn) Refresh() { C.coop_state(c.p) }
 
-// Wrote is Refresh after a statement that has written.
-func (c *Conn) Wrote() {
-	c.p.followed = 0
-	C.coop_state(c.p)
-}
-
 // Counters are what SQL can ask about the last write: last_insert_rowid(),
 // changes(), total_changes().
 type Counters struct{ c C.coop_counts }
@@ -192,24 +186,6 @@ func (c *Conn) Resume(counters Counters) { C.coop_resume(c.p, &counters.c) }
 
 // Follow is Resume from another connection.
 func (c *Conn) Follow(before *Conn) { C.coop_follow(c.p, before.p) }
-
-// Seal makes a statement that compiles itself again, in mattn's driver, fail where
-// it would write to an attached database, or with temp to main, which it did not
-// when it was judged. Unseal ends that, and reports whether it has happened.
-func (c *Conn) Seal(temp bool) {
-	c.p.denied = 0
-	c.p.sealed = C.COOP_RUN_SEALED
-	if temp {
-		c.p.sealed |= C.COOP_RUN_TEMP
-	}
-}
-
-// Unseal ends what Seal began.
-func (c *Conn) Unseal() (denied bool) {
-	denied = c.p.denied != 0
-	c.p.sealed, c.p.denied = 0, 0
-	return denied
-}
 
 // BusyLimit is the bound in milliseconds; PRAGMA busy_timeout changes it.
 func (c *Conn) BusyLimit() int64 { return int64(c.p.busy_limit) }
@@ -321,14 +297,6 @@ func (c *Conn) SchemaHasOwner(schema string) (bool, error) {
 		return false, c.lastError(rc)
 	}
 	return has != 0, nil
-}
-
-// NewStatement tells the tracking of changes that another statement begins,
-// for those that do not begin with [Conn.Run].
-func (c *Conn) NewStatement() {
-	if c.p.tracking.kept != nil {
-		C.coop_changes_new_statement(&c.p.tracking)
-	}
 }
 
 // Exec runs statements of our own, without arguments.

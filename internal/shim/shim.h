@@ -139,6 +139,30 @@ typedef struct coop_arg {
   uintptr_t address; /* of a pinned value; no pointer, so that Go need not look at every argument */
 } coop_arg;
 
+/* One value of a row. */
+typedef struct coop_value {
+  int32_t type;
+  int32_t n; /* bytes of text and blobs */
+  union {
+    int64_t i;
+    double f;
+    const void *p;
+  };
+} coop_value;
+
+/* What the rows of a statement need while they are open. It is used again. */
+typedef struct coop_cursor {
+  coop_value *values; /* Go: rows times columns of them */
+  int64_t room;
+  int32_t columns;  /* Go */
+  int32_t rows;     /* Go */
+  int32_t compiled; /* Go: how often the statement was compiled again */
+  char *text;       /* of rows that SQLite has gone past */
+  int64_t text_len;
+  char *args; /* what is bound */
+  int64_t args_room;
+} coop_cursor;
+
 typedef struct coop_stmt_info {
   sqlite3_stmt *stmt;
   int32_t tail;
@@ -175,6 +199,14 @@ int coop_run_alone(uintptr_t conn, sqlite3_stmt *, int flags, coop_arg *, int n,
 int coop_exec(coop_conn *, const char *sql, int n);
 int coop_param_index(sqlite3_stmt *, const char *name);
 int coop_finalize(sqlite3_stmt *);
+int coop_bind(sqlite3_stmt *, const coop_arg *, int n, const char *buf, void (*pinned)(void *));
+
+coop_cursor *coop_cursor_new(void);
+void coop_cursor_free(coop_cursor *);
+int coop_open(uintptr_t conn, coop_cursor *, sqlite3_stmt *, int flags, coop_arg *, int n, const char *buf, int64_t len);
+int coop_fetch(uintptr_t conn, coop_cursor *, sqlite3_stmt *, int max);
+int coop_end(uintptr_t conn, sqlite3_stmt *);
+void coop_column(sqlite3_stmt *, int i, const char **name, const char **declared);
 
 int coop_begin(coop_conn *, int kind, int check_fence);
 int coop_check_fence(coop_conn *);

@@ -64,6 +64,8 @@ typedef struct sqlite3_mutex sqlite3_mutex;
 #define SQLITE_IGNORE 2
 
 #define SQLITE_DBSTATUS_DEFERRED_FKS 10
+#define SQLITE_STMTSTATUS_VM_STEP 4
+#define SQLITE_STMTSTATUS_REPREPARE 5
 #define SQLITE_DBCONFIG_ENABLE_TRIGGER 1003
 #define SQLITE_FCNTL_DATA_VERSION 35
 
@@ -115,6 +117,10 @@ extern double sqlite3_column_double(sqlite3_stmt *, int);
 extern const unsigned char *sqlite3_column_text(sqlite3_stmt *, int);
 extern const void *sqlite3_column_blob(sqlite3_stmt *, int);
 extern int sqlite3_column_bytes(sqlite3_stmt *, int);
+extern sqlite3_value *sqlite3_column_value(sqlite3_stmt *, int);
+extern const char *sqlite3_column_name(sqlite3_stmt *, int);
+extern const char *sqlite3_column_decltype(sqlite3_stmt *, int);
+extern int sqlite3_stmt_status(sqlite3_stmt *, int, int);
 extern int sqlite3_stmt_readonly(sqlite3_stmt *);
 extern int sqlite3_stmt_isexplain(sqlite3_stmt *);
 

@@ -73,15 +73,18 @@ int coop_explain(coop_conn *c, const char *sql, int n) {
   return rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-static int bind(sqlite3_stmt *s, const coop_arg *a, int n, const char *buf) {
+/* What lies in buf must stay there until the bindings are cleared; for what is
+** pinned, the caller says. */
+int coop_bind(sqlite3_stmt *s, const coop_arg *a, int n, const char *buf, void (*pinned)(void *)) {
   int i, rc = SQLITE_OK;
   for (i = 0; i < n && rc == SQLITE_OK; i++, a++) {
     const void *p = a->offset < 0 ? (const void *)a->address : buf + a->offset;
+    void (*lasting)(void *) = a->offset < 0 ? pinned : SQLITE_STATIC;
     switch (a->type) {
     case SQLITE_INTEGER: rc = sqlite3_bind_int64(s, a->index, a->i); break;
     case SQLITE_FLOAT: rc = sqlite3_bind_double(s, a->index, a->f); break;
-    case SQLITE_TEXT: rc = sqlite3_bind_text64(s, a->index, p, a->i, SQLITE_STATIC, SQLITE_UTF8); break;
-    case SQLITE_BLOB: rc = sqlite3_bind_blob64(s, a->index, p, a->i, SQLITE_STATIC); break;
+    case SQLITE_TEXT: rc = sqlite3_bind_text64(s, a->index, p, a->i, lasting, SQLITE_UTF8); break;
+    case SQLITE_BLOB: rc = sqlite3_bind_blob64(s, a->index, p, a->i, lasting); break;
     default: rc = sqlite3_bind_null(s, a->index);
     }
   }
@@ -99,7 +102,7 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, 
   int rc, reset;
   sqlite3_mutex_enter(mutex);
   coop_changes_new_statement(&c->tracking);
-  rc = bind(s, args, n, buf);
+  rc = coop_bind(s, args, n, buf, SQLITE_STATIC);
   if (rc == SQLITE_OK) {
     c->unguarded = flags & COOP_RUN_UNGUARDED; /* a step may compile again */
     c->sealed = flags & (COOP_RUN_SEALED | COOP_RUN_TEMP);

@@ -34,8 +34,11 @@ type Stmt struct {
 	// [ErrNamesMoved].
 	Sealed bool
 	Temp   bool
+	// Open: its rows are. Run would end them.
+	Open bool
 
-	names map[string][3]int
+	names   map[string][3]int
+	columns *Columns
 }
 
 // Prepared is the outcome of [Conn.Prepare].
@@ -110,7 +113,7 @@ func (c *Conn) Explain(sql string) (Seen, error) {
 // Finalize frees the statement; once more is harmless.
 func (s *Stmt) Finalize() {
 	C.coop_finalize(s.p)
-	s.p = nil
+	s.p, s.Open = nil, false
 }
 
 // pinFrom is the size from which a text or blob is pinned and handed to SQLite
