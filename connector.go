@@ -37,6 +37,7 @@ type Connector struct {
 	parked []*physical // last in, first out
 	closed bool
 	trim   *time.Timer
+	round  int // of trimming
 
 	hot       *physical // see hot.go
 	hotTaken  bool
@@ -49,9 +50,11 @@ const (
 	// maxParked bounds the physical connections that are kept when
 	// database/sql drops them, which by default it does with all but two.
 	maxParked = 64
-	// parkedFor is how long a burst's connections are kept, but for as many as
-	// database/sql keeps by default.
-	parkedFor   = 30 * time.Second
+	// trimEvery is the pause between two rounds of trimming, which close what
+	// nobody has wanted for a whole one, but for alwaysParks, as many as
+	// database/sql keeps by default. (Rounds, because to read the clock is dear
+	// for what is done with every use of a connection.)
+	trimEvery   = 20 * time.Second
 	alwaysParks = 2
 	// openRetry is the pause before a new try when another process is just
 	// changing the journal mode.
@@ -190,7 +193,7 @@ func (c *Connector) park(p *physical) bool {
 	if c.closed || len(c.parked) >= maxParked {
 		return false
 	}
-	p.parkedAt = time.Now()
+	p.parkedIn = c.round
 	c.parked = append(c.parked, p)
 	c.trimLater()
 	return true
@@ -198,7 +201,7 @@ func (c *Connector) park(p *physical) bool {
 
 func (c *Connector) trimLater() {
 	if c.trim == nil {
-		c.trim = time.AfterFunc(parkedFor, c.trimParked)
+		c.trim = time.AfterFunc(trimEvery, c.trimParked)
 	}
 }
 
@@ -206,15 +209,16 @@ func (c *Connector) trimLater() {
 func (c *Connector) trimParked() {
 	c.mu.Lock()
 	n := 0
-	for n < len(c.parked)-alwaysParks && time.Since(c.parked[n].parkedAt) >= parkedFor {
+	for n < len(c.parked)-alwaysParks && c.parked[n].parkedIn < c.round {
 		n++
 	}
 	old := append([]*physical(nil), c.parked[:n]...)
 	c.parked = append(c.parked[:0], c.parked[n:]...)
-	if c.hot != nil && time.Since(c.hot.parkedAt) >= parkedFor {
+	if c.hot != nil && c.hot.parkedIn < c.round {
 		old = append(old, c.hot)
 		c.hot = nil
 	}
+	c.round++
 	c.trim = nil
 	if (len(c.parked) > alwaysParks || c.hot != nil) && !c.closed {
 		c.trimLater()

@@ -91,7 +91,7 @@ func (c *Connector) putHot(hot *physical) {
 		_ = hot.destroy()
 		return
 	}
-	hot.parkedAt = time.Now()
+	hot.parkedIn = c.round
 	c.hot = hot
 	c.trimLater()
 }

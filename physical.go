@@ -1,8 +1,6 @@
 package coopsqlite
 
 import (
-	"time"
-
 	sqlite3 "github.com/mattn/go-sqlite3"
 
 	"github.com/coopsqlite/coopsqlite/internal/shim"
@@ -24,10 +22,10 @@ type physical struct {
 	plain          bool  // the triggers of main are off: see plain.go
 	handedOut      bool  // somebody has had mattn's connection
 	authorizerLost bool
-	attached       bool // there are attached databases
-	dirty          bool // not as it was opened
-	touched        bool // somebody used mattn's connection directly
-	parkedAt       time.Time
+	attached       bool  // there are attached databases
+	dirty          bool  // not as it was opened
+	touched        bool  // somebody used mattn's connection directly
+	parkedIn       int   // the round of trimming in which it was parked
 	user           *conn // who has parked it, if nobody has had it since
 }
 
