@@ -5,6 +5,7 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/coopsqlite/coopsqlite/internal/hint"
@@ -467,7 +468,12 @@ func (c *conn) leave() {
 	}
 	c.giveBack()
 	c.gated = false
-	if c.gate.release() && c.own.lock != nil && !c.alone {
-		c.connector.openHot()
+	if c.gate.release() {
+		if c.own.lock != nil && !c.alone {
+			c.connector.openHot()
+		}
+		// Whoever holds the gate now may be waiting for this processor, and all
+		// the others for him. What is left to do here concerns nobody.
+		runtime.Gosched()
 	}
 }
