@@ -11,12 +11,16 @@ import (
 	sqlite3 "github.com/mattn/go-sqlite3"
 
 	"github.com/coopsqlite/coopsqlite/internal/hint"
+	"github.com/coopsqlite/coopsqlite/internal/shim"
 )
 
 // driverName is the name that sql.Open takes.
 const driverName = "coopsqlite"
 
-func init() { register() }
+func init() {
+	shim.Configure()
+	register()
+}
 
 // register takes the name unless it is taken: a second registration would
 // panic, and whoever came first meant it.

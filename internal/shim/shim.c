@@ -11,6 +11,17 @@
 ** some tens of microseconds of work, too rare to be measurable. */
 #define PROGRESS_INTERVAL 1000
 
+/* What a statement or a savepoint may have to take back, SQLite keeps in memory up
+** to this size, and beyond it in a temporary file, at two system calls for each page.
+** Its own limit of 64 KB is fifteen pages, fewer than a handful of statements on
+** tables with indexes may change. It is taken in one block, so it stays below what
+** allocators ask the kernel for each time (128 KB). */
+#define SAVEPOINT_MEMORY (120 * 1024)
+
+/* The setting is the whole process's and can only be made before SQLite is first
+** used; then it stays as it is. https://sqlite.org/c3ref/c_config_covering_index_scan.html */
+void coop_configure(void) { sqlite3_config(SQLITE_CONFIG_STMTJRNL_SPILL, SAVEPOINT_MEMORY); }
+
 coop_store *coop_store_new(int64_t fence) {
   coop_store *s = calloc(1, sizeof *s);
   if (s) {

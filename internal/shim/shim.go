@@ -41,6 +41,10 @@ func NewStore(fence int64) *Store {
 	return s
 }
 
+// Configure makes the settings that are the whole process's. It comes before any
+// connection is opened.
+func Configure() { C.coop_configure() }
+
 // SetPermit changes what coop_write_permit answers on every connection.
 func (s *Store) SetPermit(ok bool) {
 	var v C.int32_t

@@ -175,6 +175,7 @@ typedef struct coop_stmt_info {
 /* What another thread may change. */
 static inline int32_t coop_load(const int32_t *p) { return __atomic_load_n(p, __ATOMIC_ACQUIRE); }
 
+void coop_configure(void);
 coop_store *coop_store_new(int64_t fence);
 void coop_store_release(coop_store *);
 

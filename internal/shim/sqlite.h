@@ -66,6 +66,7 @@ typedef struct sqlite3_mutex sqlite3_mutex;
 #define SQLITE_DBSTATUS_DEFERRED_FKS 10
 #define SQLITE_STMTSTATUS_VM_STEP 4
 #define SQLITE_STMTSTATUS_REPREPARE 5
+#define SQLITE_CONFIG_STMTJRNL_SPILL 26
 #define SQLITE_DBCONFIG_ENABLE_TRIGGER 1003
 #define SQLITE_FCNTL_DATA_VERSION 35
 
@@ -140,6 +141,7 @@ extern int sqlite3_system_errno(sqlite3 *);
 extern int sqlite3_stricmp(const char *, const char *);
 extern int sqlite3_strnicmp(const char *, const char *, int);
 extern int sqlite3_file_control(sqlite3 *, const char *, int, void *);
+extern int sqlite3_config(int op, ...);
 extern int sqlite3_db_config(sqlite3 *, int op, ...);
 extern int sqlite3_db_status(sqlite3 *, int, int *, int *, int);
 extern int sqlite3_table_column_metadata(sqlite3 *, const char *, const char *, const char *,
