@@ -254,3 +254,41 @@ func TestSavepointOverSomePagesNeedsNoTemporaryFile(t *testing.T) {
 	require.Empty(t, p.try("UPDATE t SET b = randomblob(3000)"))
 	require.NotEmpty(t, temporary(), "so this test sees them")
 }
+
+func TestArgumentsOfOpenRowsAreTheirs(t *testing.T) {
+	db := open(t, newPath(t)+"?_journal_mode=WAL")
+	tx, err := db.Begin()
+	require.NoError(t, err)
+	defer tx.Rollback()
+	for _, size := range []int{10, 2 << 10, 100 << 10} {
+		arg := []byte(strings.Repeat("a", size))
+		rows, err := tx.Query("SELECT ?1 FROM json_each('[1,2,3]')", arg)
+		require.NoError(t, err)
+		var n int
+		for rows.Next() {
+			clear(arg) // it belongs to the caller again
+			var got []byte
+			require.NoError(t, rows.Scan(&got))
+			require.Equal(t, strings.Repeat("a", size), string(got))
+			n++
+		}
+		require.NoError(t, rows.Err())
+		require.Equal(t, 3, n)
+	}
+}
+
+func TestPreparedPragmaAnswersForNow(t *testing.T) {
+	db := open(t, newPath(t)+"?_journal_mode=WAL")
+	conn, err := db.Conn(t.Context())
+	require.NoError(t, err)
+	defer conn.Close()
+	pragma, err := conn.PrepareContext(t.Context(), "PRAGMA cache_size")
+	require.NoError(t, err)
+	for want := 100; want < 103; want++ {
+		_, err := conn.ExecContext(t.Context(), fmt.Sprintf("PRAGMA cache_size = %d", want))
+		require.NoError(t, err)
+		var got int
+		require.NoError(t, pragma.QueryRow().Scan(&got))
+		require.Equal(t, want, got)
+	}
+}
