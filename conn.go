@@ -241,7 +241,9 @@ func (c *conn) PrepareContext(ctx context.Context, query string) (driver.Stmt, e
 	}
 	s.retain()
 	if s.pragma {
-		s.finalize() // see rows.giveBack
+		// SQLite fixes some of their answers when they are compiled, and lets them
+		// run once: the first time it would answer for now.
+		s.finalize()
 	}
 	st := &stmt{c: c, s: s, text: s.text, params: s.params, writes: s.writes}
 	c.prepared[st] = struct{}{}

@@ -196,14 +196,10 @@ func (r *rows) readAhead(fresh bool) {
 	}
 }
 
-// giveBack returns the cursor and what was compiled for these rows alone. A PRAGMA
-// is compiled again for each use, since SQLite fixes some of their answers then.
+// giveBack returns the cursor and what was compiled for these rows alone.
 func (r *rows) giveBack() {
 	r.c.cursors = append(r.c.cursors, r.cursor)
 	r.cursor = nil
-	if r.s.pragma {
-		r.s.finalize()
-	}
 	r.s.drop(r.stmt)
 }
 
