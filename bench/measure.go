@@ -112,9 +112,11 @@ type result struct {
 }
 
 // run measures the workload, by the wall clock or, where nothing waits, by the
-// time that the processor has spent. The subjects take turns in slices, and the order
-// is turned round every time, so that a disturbance of the machine meets all of
-// them alike and a drift cancels out.
+// time that the processor has spent. The subjects take turns in slices, and every
+// turn begins with another one, so that each comes as often in every place and a
+// disturbance of the machine meets all of them alike. (In an order that is turned
+// round each time, whoever is at an end follows upon itself, with its data still in
+// the processor's cache.)
 func run(w *workload, rounds int, dir string, cpu bool) (*result, error) {
 	res := &result{workload: w}
 	var open []*runner
@@ -171,9 +173,7 @@ func runRound(w *workload, open []*runner, number int, cpu bool) (round, error) 
 	for turn := range max(w.slices, 1) {
 		runtime.GC() // so that the garbage of the turn before is nobody's burden
 		for i := range open {
-			if (number+turn)%2 == 1 {
-				i = len(open) - 1 - i
-			}
+			i = (i + number*max(w.slices, 1) + turn) % len(open)
 			var s sample
 			var err error
 			// The label tells the subjects apart in a CPU profile.
