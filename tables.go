@@ -48,7 +48,7 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &schema{byName: make(map[string]*table, len(rows)/4)}
+	s := &schema{byName: make(map[string]*table, len(rows)/4), fences: make([]trigger, 0, len(rows)/4)}
 	newest := map[string]int{}
 	for i := 0; i < len(rows); i += 4 {
 		kind, name, on, sql := rows[i], rows[i+1], rows[i+2], rows[i+3]
@@ -88,6 +88,9 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 	}
 	for _, f := range s.fences {
 		if t := s.byName[foldName(f.table)]; t != nil {
+			if t.have == nil {
+				t.have = make([]trigger, 0, len(operations))
+			}
 			t.have = append(t.have, f)
 		}
 	}

@@ -263,19 +263,20 @@ int coop_pack(coop_conn *c, const char *sql, int n) {
   columns = sqlite3_column_count(s);
   while (oom == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
     for (i = 0; i < columns && oom == SQLITE_OK; i++) {
-      char type = (char)sqlite3_column_type(s, i);
+      sqlite3_value *value = sqlite3_column_value(s, i); /* as in take_row */
+      char type = (char)sqlite3_value_type(value);
       oom = pack(c, &type, 1);
       c->packed_values++;
       if (oom) break;
       if (type == SQLITE_INTEGER) {
-        int64_t v = sqlite3_column_int64(s, i);
+        int64_t v = sqlite3_value_int64(value);
         oom = pack(c, &v, 8);
       } else if (type == SQLITE_FLOAT) {
-        double v = sqlite3_column_double(s, i);
+        double v = sqlite3_value_double(value);
         oom = pack(c, &v, 8);
       } else if (type == SQLITE_TEXT || type == SQLITE_BLOB) {
-        const void *p = type == SQLITE_TEXT ? (const void *)sqlite3_column_text(s, i) : sqlite3_column_blob(s, i);
-        int32_t len = sqlite3_column_bytes(s, i);
+        const void *p = type == SQLITE_TEXT ? (const void *)sqlite3_value_text(value) : sqlite3_value_blob(value);
+        int32_t len = sqlite3_value_bytes(value);
         oom = pack(c, &len, 4);
         if (!oom) oom = pack(c, p, len);
       }
