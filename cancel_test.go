@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	sqlite3 "github.com/mattn/go-sqlite3"
 	"github.com/stretchr/testify/require"
 
 	"github.com/coopsqlite/coopsqlite"
@@ -343,6 +344,34 @@ func requirePoolInAutocommit(t testing.TB, db *sql.DB) {
 	}
 	for _, c := range conns {
 		require.NoError(t, c.Close())
+	}
+}
+
+// SQLite asks whether to go on once more when a statement has ended, every few
+// hundred statements.
+func TestWriteThatWasCommittedIsNotCalledCancelled(t *testing.T) {
+	cancel := func() {}
+	connector, err := coopsqlite.NewConnector(newPath(t)+"?_journal_mode=WAL&_synchronous=OFF", &coopsqlite.Options{ConnectHook: func(c *sqlite3.SQLiteConn) error {
+		return c.RegisterFunc("cancelled", func(n int64) int64 {
+			cancel()
+			for range 10 { // what the context calls runs now
+				runtime.Gosched()
+			}
+			return n
+		}, false)
+	}})
+	require.NoError(t, err)
+	db := sql.OpenDB(connector)
+	defer db.Close()
+	db.SetMaxOpenConns(1)
+	mustExec(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY)")
+	for id := range 1500 {
+		ctx, end := context.WithCancel(t.Context())
+		cancel = end
+		_, err := db.ExecContext(ctx, "INSERT INTO t VALUES (cancelled(?))", id)
+		end()
+		landed := value(t, db, "SELECT count(*) FROM t WHERE id = ?", id) == "1"
+		require.Equal(t, landed, err == nil, "insert %d: %v", id, err)
 	}
 }
 

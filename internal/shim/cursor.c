@@ -104,7 +104,7 @@ int coop_open(uintptr_t conn, coop_cursor *cur, sqlite3_stmt *s, int flags, coop
   if (rc == SQLITE_OK) {
     c->unguarded = flags & COOP_RUN_UNGUARDED; /* the first step may compile again */
     c->sealed = flags & (COOP_RUN_SEALED | COOP_RUN_TEMP);
-    rc = sqlite3_step(s);
+    rc = coop_step(c, s);
     c->unguarded = c->sealed = 0;
     if (!sqlite3_stmt_readonly(s)) c->followed = 0;
     cur->columns = sqlite3_column_count(s);
@@ -144,7 +144,7 @@ int coop_fetch(uintptr_t conn, coop_cursor *cur, sqlite3_stmt *s, int max) {
   if (rc != SQLITE_OK) return rc;
   sqlite3_mutex_enter(mutex);
   begun = steps(s);
-  while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
+  while ((rc = coop_step(c, s)) == SQLITE_ROW) {
     int taken = take_row(cur, s);
     if (taken != SQLITE_OK) rc = taken;
     if (taken != SQLITE_OK || cur->rows >= max) break;

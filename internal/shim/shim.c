@@ -132,10 +132,21 @@ void coop_adopt_busy_timeout(coop_conn *c) {
 }
 
 /* sqlite3_interrupt ends every statement of a connection and those that start
-** before the last of them has stopped. This ends the one whose flag is set. */
+** before the last of them has stopped. This ends the one whose flag is set.
+**
+** SQLite asks once more when a statement has ended. To say yes then would make an
+** error of one that is done, and committed. */
 static int progress(void *p) {
   coop_conn *c = p;
-  return c->cancel && coop_load(c->cancel);
+  return c->cancel && coop_load(c->cancel) && (!c->running || sqlite3_stmt_busy(c->running));
+}
+
+int coop_step(coop_conn *c, sqlite3_stmt *s) {
+  int rc;
+  c->running = s;
+  rc = sqlite3_step(s);
+  c->running = 0;
+  return rc;
 }
 
 static int64_t changes(coop_conn *c) {

@@ -78,6 +78,7 @@ typedef struct coop_conn {
   int32_t refs;
 
   int32_t *cancel;    /* Go: flag of the statement that is about to run, or NULL */
+  sqlite3_stmt *running; /* what a step is taken of, or NULL */
   int64_t busy_limit; /* Go: milliseconds that a busy wait may take */
   int64_t busy_since;
   int64_t busy_spent; /* Go: milliseconds of it that have gone by before */
@@ -192,6 +193,8 @@ void coop_counters(coop_conn *, coop_counts *);
 void coop_resume(coop_conn *, const coop_counts *);
 void coop_follow(coop_conn *, coop_conn *before);
 int coop_set_triggers(coop_conn *, int on);
+
+int coop_step(coop_conn *, sqlite3_stmt *);
 
 int coop_prepare(coop_conn *, const char *sql, int n, int persistent, int unguarded, coop_stmt_info *);
 int coop_explain(coop_conn *, const char *sql, int n);

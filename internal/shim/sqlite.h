@@ -122,6 +122,7 @@ extern sqlite3_value *sqlite3_column_value(sqlite3_stmt *, int);
 extern const char *sqlite3_column_name(sqlite3_stmt *, int);
 extern const char *sqlite3_column_decltype(sqlite3_stmt *, int);
 extern int sqlite3_stmt_status(sqlite3_stmt *, int, int);
+extern int sqlite3_stmt_busy(sqlite3_stmt *);
 extern int sqlite3_stmt_readonly(sqlite3_stmt *);
 extern int sqlite3_stmt_isexplain(sqlite3_stmt *);
 

@@ -106,7 +106,7 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, 
   if (rc == SQLITE_OK) {
     c->unguarded = flags & COOP_RUN_UNGUARDED; /* a step may compile again */
     c->sealed = flags & (COOP_RUN_SEALED | COOP_RUN_TEMP);
-    rc = sqlite3_step(s);
+    rc = coop_step(c, s);
     c->unguarded = c->sealed = 0;
     c->rowid = sqlite3_last_insert_rowid(c->db);
     c->changes = sqlite3_changes(c->db);
@@ -156,7 +156,7 @@ int coop_exec(coop_conn *c, const char *sql, int n) {
     rc = sqlite3_prepare_v3(c->db, sql, n, 0, &s, &tail);
     if (rc != SQLITE_OK) break;
     if (s) {
-      while ((rc = sqlite3_step(s)) == SQLITE_ROW) {}
+      while ((rc = coop_step(c, s)) == SQLITE_ROW) {}
       if (!sqlite3_stmt_readonly(s)) c->followed = 0;
       rc = sqlite3_finalize(s);
     }
@@ -182,7 +182,7 @@ int coop_run_kept(coop_conn *c, int which) {
   if (rc == SQLITE_OK) {
     coop_counts counts;
     if (which == COOP_STMT_LOCK_FOR_WRITE) coop_counters(c, &counts);
-    sqlite3_step(c->stmts[which]);
+    coop_step(c, c->stmts[which]);
     rc = sqlite3_reset(c->stmts[which]);
     if (which == COOP_STMT_LOCK_FOR_WRITE) coop_resume(c, &counts); /* it is not the user's */
   }
@@ -199,7 +199,7 @@ int coop_check_fence(coop_conn *c) {
   if (!coop_load(&c->store->permit)) return COOP_FENCED;
   if (prepare_kept(c, COOP_STMT_FENCE) != SQLITE_OK) return COOP_NO_OWNER;
   s = c->stmts[COOP_STMT_FENCE];
-  rc = sqlite3_step(s);
+  rc = coop_step(c, s);
   if (rc == SQLITE_ROW) {
     int64_t fence = __atomic_load_n(&c->store->fence, __ATOMIC_ACQUIRE);
     found = sqlite3_column_int64(s, 0) == fence ? SQLITE_OK : COOP_SUPERSEDED;
@@ -226,7 +226,7 @@ int coop_schema_version(coop_conn *c) {
   int rc = prepare_kept(c, COOP_STMT_SCHEMA_VERSION);
   if (rc != SQLITE_OK) return rc;
   s = c->stmts[COOP_STMT_SCHEMA_VERSION];
-  if (sqlite3_step(s) == SQLITE_ROW) c->version = sqlite3_column_int64(s, 0);
+  if (coop_step(c, s) == SQLITE_ROW) c->version = sqlite3_column_int64(s, 0);
   return sqlite3_reset(s);
 }
 
@@ -261,7 +261,7 @@ int coop_pack(coop_conn *c, const char *sql, int n) {
   if (rc != SQLITE_OK) return rc;
   sqlite3_mutex_enter(mutex);
   columns = sqlite3_column_count(s);
-  while (oom == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW) {
+  while (oom == SQLITE_OK && coop_step(c, s) == SQLITE_ROW) {
     for (i = 0; i < columns && oom == SQLITE_OK; i++) {
       sqlite3_value *value = sqlite3_column_value(s, i); /* as in take_row */
       char type = (char)sqlite3_value_type(value);
