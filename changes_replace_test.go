@@ -1,6 +1,8 @@
 package coopsqlite_test
 
 import (
+	"database/sql"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -82,4 +84,71 @@ func TestARowInTheWayOfOneStatementIsForgottenByTheNext(t *testing.T) {
 	db.SetMaxOpenConns(1)
 	require.Equal(t, []string{"2"}, values(t, db, "INSERT INTO t VALUES(2,5) RETURNING id"))
 	require.Equal(t, []string{`insert t {"id":2} null {"id":2,"a":5}`}, allSaid(feedOf(t, db, 0)))
+}
+
+// Where nothing can replace a row, the driver does not look for rows that would be.
+// Each of these is a way in which something can, after a statement was prepared when
+// nothing could.
+func TestRowsReplacedByWhatCameLaterAreRecorded(t *testing.T) {
+	const insert = "INSERT INTO t (id, u) VALUES (?, ?)"
+	for name, come := range map[string]func(t *testing.T, path string, db *sql.DB, tx *sql.Tx){
+		"a trigger of an outsider's": func(t *testing.T, path string, _ *sql.DB, _ *sql.Tx) {
+			mustExec(t, openPlain(t, path), "CREATE TRIGGER later AFTER INSERT ON t WHEN NEW.u != 'b' BEGIN INSERT OR REPLACE INTO t (id, u) VALUES (NEW.id + 100, 'b'); END")
+		},
+		"a trigger of the owner's": func(t *testing.T, _ string, db *sql.DB, _ *sql.Tx) {
+			mustExec(t, db, "CREATE TRIGGER later AFTER INSERT ON t WHEN NEW.u != 'b' BEGIN REPLACE INTO t (id, u) VALUES (NEW.id + 100, 'b'); END")
+		},
+		"a trigger in the same transaction": func(t *testing.T, _ string, _ *sql.DB, tx *sql.Tx) {
+			mustExec(t, tx, "CREATE TRIGGER later AFTER INSERT ON t WHEN NEW.u != 'b' BEGIN REPLACE INTO t (id, u) VALUES (NEW.id + 100, 'b'); END")
+		},
+		"the statement itself": func(t *testing.T, _ string, _ *sql.DB, tx *sql.Tx) {
+			mustExec(t, tx, "INSERT oR rEPLACE INTO t (id, u) VALUES (9, 'b')")
+		},
+		"a temporary trigger": func(t *testing.T, _ string, _ *sql.DB, tx *sql.Tx) {
+			mustExec(t, tx, "CREATE TEMP TRIGGER later AFTER INSERT ON t WHEN NEW.u != 'b' BEGIN UPDATE OR REPLACE t SET u = 'b' WHERE id = NEW.id; END")
+		},
+		"the table made anew, with a constraint": func(t *testing.T, _ string, db *sql.DB, _ *sql.Tx) {
+			mustExec(t, db, "CREATE TABLE n (id INTEGER PRIMARY KEY, u TEXT UNIQUE ON CONFLICT REPLACE)", "INSERT INTO n SELECT * FROM t",
+				"DROP TABLE t", "ALTER TABLE n RENAME TO t")
+		},
+		"the table made anew in the same transaction": func(t *testing.T, _ string, _ *sql.DB, tx *sql.Tx) {
+			mustExec(t, tx, "CREATE TABLE n (id INTEGER PRIMARY KEY, u TEXT UNIQUE ON CONFLICT REPLACE)", "INSERT INTO n SELECT * FROM t",
+				"DROP TABLE t", "ALTER TABLE n RENAME TO t")
+		},
+	} {
+		for _, again := range []string{insert, insert + " -- again"} { // what was prepared before, and what is only now
+			t.Run(name+": "+again, func(t *testing.T) {
+				path := newPath(t)
+				db := open(t, path+"?_journal_mode=WAL&_coop_changes=*")
+				db.SetMaxOpenConns(1)
+				mustExec(t, db, "CREATE TABLE t (id INTEGER PRIMARY KEY, u TEXT UNIQUE)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+				inSame := strings.Contains(name, "same") || strings.Contains(name, "temporary") || strings.Contains(name, "itself")
+				within := func(fn func(tx *sql.Tx)) {
+					tx, err := db.Begin()
+					require.NoError(t, err)
+					fn(tx)
+					require.NoError(t, tx.Commit())
+				}
+				within(func(tx *sql.Tx) { _, err := tx.Exec(insert, 3, "c"); require.NoError(t, err) })
+				if !inSame {
+					come(t, path, db, nil)
+				}
+				within(func(tx *sql.Tx) {
+					if inSame {
+						_, err := tx.Exec(insert, 4, "d")
+						require.NoError(t, err)
+						come(t, path, db, tx)
+					}
+					u := "e"
+					if strings.Contains(name, "anew") {
+						u = "b" // as in the second row
+					}
+					_, err := tx.Exec(again, 5, u)
+					require.NoError(t, err)
+				})
+				require.Equal(t, "1", value(t, db, `SELECT count(*) FROM coop_changes WHERE tbl = 't' AND op = 'delete' AND key = '{"id":2}' AND seq > 3`),
+					values(t, db, "SELECT op || ' ' || coalesce(new, old) FROM coop_changes ORDER BY seq"))
+			})
+		}
+	}
 }

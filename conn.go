@@ -46,6 +46,7 @@ type conn struct {
 	pending         bool
 	pendingVersion  int64
 	pendingTriggers bool
+	pendingReplaces bool
 	pendingOwner    bool
 	repairs         int             // statements that completing the fences has taken
 	lifted          map[string]bool // tables whose fences Bulk has taken away

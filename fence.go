@@ -285,7 +285,7 @@ func (c *conn) complete(s *schema) error {
 	fencing := c.cfg.fence && !c.own.unfenced.Load()
 	if !s.owner && fencing {
 		if len(s.tables) == 0 {
-			c.pendingOwner, c.pendingTriggers = false, s.others
+			c.pendingOwner, c.pendingTriggers, c.pendingReplaces = false, s.others, s.replaces
 			return c.covered() // still, or again, empty
 		}
 		if err := c.sh.Exec(ownerSQL); err != nil {
@@ -314,6 +314,7 @@ func (c *conn) complete(s *schema) error {
 		}
 		c.repairs++
 	}
+	c.pendingReplaces = s.replaces
 	c.pendingTriggers = s.others || !c.cfg.changes.none() || c.own.unfenced.Load() && len(s.trackers) > 0
 	return c.covered()
 }

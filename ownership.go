@@ -114,6 +114,7 @@ func (s settings) differs(o settings) string {
 type coverState struct {
 	version   atomic.Int64
 	triggers  atomic.Bool // at that version main has others than the fences
+	replaces  atomic.Bool // at that version something of the user's may replace rows, if changes are recorded
 	persisted atomic.Bool
 	trackers  trackers
 }

@@ -97,7 +97,7 @@ func (c *conn) compiled(s *statement, unguarded bool) (*shim.Stmt, error) {
 	}
 	stmt := *form
 	if stmt == nil || stmt.Open {
-		p, err := c.sh.Prepare(s.text, s.cached, unguarded)
+		p, err := c.sh.Prepare(s.text, s.cached, c.omit(s.text, unguarded))
 		if err != nil {
 			return nil, err
 		}
@@ -294,6 +294,7 @@ func (c *conn) committed() {
 func (c *conn) record() {
 	if c.pending {
 		c.cov.triggers.Store(c.pendingTriggers)
+		c.cov.replaces.Store(c.pendingReplaces)
 		c.cov.version.Store(c.pendingVersion)
 		c.pending = false
 	}

@@ -77,12 +77,13 @@ func (c *conn) prepare(ctx context.Context, query string) (s *statement, rest st
 	}
 	c.start(c.watch(ctx)) // reading the schema may have to wait for a lock
 	unguarded := c.unguarded()
-	p, err := c.sh.Prepare(query, c.cache.capacity > 0, unguarded)
+	omit := c.omit(query, unguarded)
+	p, err := c.sh.Prepare(query, c.cache.capacity > 0, omit)
 	if isView(err) {
 		if unseen := c.seeTriggers(); unseen != nil {
 			err = unseen
 		} else {
-			p, err = c.sh.Prepare(query, c.cache.capacity > 0, unguarded)
+			p, err = c.sh.Prepare(query, c.cache.capacity > 0, omit)
 		}
 	}
 	c.sh.Unwatch()
@@ -127,7 +128,7 @@ func (c *conn) lookForAuthorizer() {
 	if c.authorizerLost {
 		return
 	}
-	p, err := c.sh.Prepare("SELECT 1", false, false)
+	p, err := c.sh.Prepare("SELECT 1", false, 0)
 	if err == nil {
 		p.Stmt.Finalize()
 	}
@@ -191,7 +192,7 @@ func (c *conn) classify(s *statement, authorized bool) error {
 // rejudge prepares the statement anew: its names may lead elsewhere since it
 // was judged.
 func (c *conn) rejudge(s *statement) error {
-	p, err := c.sh.Prepare(s.text, s.cached, false)
+	p, err := c.sh.Prepare(s.text, s.cached, 0)
 	if err != nil {
 		return err
 	}
@@ -252,6 +253,35 @@ func (s *statement) unguardable() bool { return s.dml && s.attached == "" }
 // is seen by [conn.admitStatement] and at the commit.
 func (c *conn) unguarded() bool {
 	return c.checked && c.gated && c.inTx && c.cfg.fence && !c.authorizerLost && !c.plain
+}
+
+// omit is what a statement may be compiled without. To look for rows that REPLACE
+// would delete is spared where it cannot: neither by the text's own words, nor, as
+// the schema was when it was last covered, by a constraint's or a trigger's. SQLite
+// compiles again, in full, once the schema is another.
+func (c *conn) omit(text string, unguarded bool) (omit shim.Omit) {
+	if !unguarded {
+		return 0
+	}
+	if c.cfg.changes.none() || c.dirty || c.handedOut || !c.unguarded() || mayReplace(text) {
+		return shim.Fences
+	}
+	version, err := c.sh.SchemaVersion()
+	if err != nil || version != c.cov.version.Load() || c.cov.replaces.Load() {
+		return shim.Fences
+	}
+	return shim.Fences | shim.Collisions
+}
+
+// mayReplace reports whether the word is anywhere in the text.
+func mayReplace(sql string) bool {
+	const word = "replace"
+	for i := 0; i+len(word) <= len(sql); i++ {
+		if sql[i]|0x20 == word[0] && strings.EqualFold(sql[i:i+len(word)], word) {
+			return true
+		}
+	}
+	return false
 }
 
 // transactional reports whether the statement begins or ends a transaction.

@@ -34,6 +34,7 @@ type schema struct {
 	// trackers are those whose name says that they record changes.
 	trackers []tracker
 	others   bool   // there are triggers of the user's
+	replaces bool   // something of the user's may replace rows, if changes are recorded
 	owner    bool   // coop_owner exists
 	guard    string // coop_guard's text, or empty
 }
@@ -60,6 +61,7 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 				s.trackers = append(s.trackers, tracker{trigger{name, on, sql}, i})
 			default:
 				s.others = true
+				s.replaces = s.replaces || mayReplace(sql)
 				newest[foldName(on)] = i
 			}
 			continue
@@ -74,6 +76,7 @@ func readSchema(c *shim.Conn, cfg *config) (*schema, error) {
 			}
 			continue
 		}
+		s.replaces = s.replaces || mayReplace(sql)
 		t := &table{name: name, definition: []string{sql}}
 		if strings.HasPrefix(sql, "CREATE VIRTUAL TABLE") { // as SQLite writes it
 			t.virtual = moduleOf(sql)

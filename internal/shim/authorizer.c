@@ -57,6 +57,13 @@ static int is_fence(const char *trigger) {
   return trigger && strncmp(trigger, "coop_fence_", sizeof "coop_fence_" - 1) == 0;
 }
 
+static int is_collision(const char *trigger) {
+  static const char prefix[] = "coop_change_", suffix[] = "_collision";
+  size_t n = trigger ? strlen(trigger) : 0;
+  return n > sizeof prefix + sizeof suffix && strncmp(trigger, prefix, sizeof prefix - 1) == 0 &&
+         strcmp(trigger + n - (sizeof suffix - 1), suffix) == 0;
+}
+
 /* Schema-wide settings that are kept in the database file's header. */
 static int is_in_header(const char *pragma) {
   return sqlite3_stricmp(pragma, "user_version") == 0 || sqlite3_stricmp(pragma, "application_id") == 0 ||
@@ -91,8 +98,9 @@ int coop_authorize(void *p, int action, const char *a, const char *b, const char
   coop_conn *c = p;
   c->authorized++;
   switch (action) {
-  case SQLITE_SELECT: /* the whole body of a fence; ignored, it compiles to nothing */
-    if (c->unguarded && is_fence(trigger)) return SQLITE_IGNORE;
+  case SQLITE_SELECT: /* the whole body of these; ignored, it compiles to nothing */
+    if (c->omit & COOP_OMIT_FENCES && is_fence(trigger)) return SQLITE_IGNORE;
+    if (c->omit & COOP_OMIT_COLLISIONS && is_collision(trigger)) return SQLITE_IGNORE;
     break;
   case SQLITE_INSERT:
   case SQLITE_UPDATE:

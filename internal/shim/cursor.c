@@ -102,10 +102,10 @@ int coop_open(uintptr_t conn, coop_cursor *cur, sqlite3_stmt *s, int flags, coop
   /* "" where there is nothing yet: NULL would bind NULL. */
   rc = coop_bind(s, args, n, cur->args ? cur->args : "", SQLITE_TRANSIENT);
   if (rc == SQLITE_OK) {
-    c->unguarded = flags & COOP_RUN_UNGUARDED; /* the first step may compile again */
+    c->omit = flags & COOP_RUN_UNGUARDED; /* the first step may compile again */
     c->sealed = flags & (COOP_RUN_SEALED | COOP_RUN_TEMP);
     rc = coop_step(c, s);
-    c->unguarded = c->sealed = 0;
+    c->omit = c->sealed = 0;
     if (!sqlite3_stmt_readonly(s)) c->followed = 0;
     cur->columns = sqlite3_column_count(s);
     cur->compiled = sqlite3_stmt_status(s, SQLITE_STMTSTATUS_REPREPARE, 0);

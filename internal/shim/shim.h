@@ -65,9 +65,16 @@ enum {
 #define COOP_DENIED (-4)
 #define COOP_MOVED (-5) /* the schema is another one than the caller knows */
 
+/* Bodies of triggers that a statement can be compiled without. Those of the fences:
+** it runs in a transaction in which the shim has asked the same questions already,
+** and the answers cannot change before that ends. Those that look for rows that
+** REPLACE would delete: nothing in it, nor in the schema, replaces a row. */
+#define COOP_OMIT_FENCES 1
+#define COOP_OMIT_COLLISIONS 2
+
 /* How a statement runs, should it have to be compiled again: as unguarded as it
 ** is, and without a write to an attached database, which it had not. */
-#define COOP_RUN_UNGUARDED 1
+#define COOP_RUN_UNGUARDED COOP_OMIT_FENCES
 #define COOP_RUN_SEALED 2
 #define COOP_RUN_TEMP 4 /* nor to main */
 
@@ -86,10 +93,8 @@ typedef struct coop_conn {
   char *metadata; /* pairs of length-prefixed key and value */
   int metadata_len;
 
-  /* While set, statements are compiled without the body of a fence: for one
-  ** that runs in a transaction in which the shim has asked the same questions
-  ** already. The answers cannot change before that transaction ends. */
-  int32_t unguarded;
+  /* What statements are compiled without: COOP_OMIT_… */
+  int32_t omit;
   uint64_t authorized; /* Go: calls of the authorizer so far */
   uint32_t seen;       /* Go: what it saw since the last prepare */
   int32_t sealed;      /* Go: COOP_RUN_SEALED, COOP_RUN_TEMP: what may not be written now, */
@@ -196,7 +201,7 @@ int coop_set_triggers(coop_conn *, int on);
 
 int coop_step(coop_conn *, sqlite3_stmt *);
 
-int coop_prepare(coop_conn *, const char *sql, int n, int persistent, int unguarded, coop_stmt_info *);
+int coop_prepare(coop_conn *, const char *sql, int n, int persistent, int omit, coop_stmt_info *);
 int coop_explain(coop_conn *, const char *sql, int n);
 int coop_run(uintptr_t conn, sqlite3_stmt *, int flags, coop_arg *, int n, const char *buf);
 int coop_run_alone(uintptr_t conn, sqlite3_stmt *, int flags, coop_arg *, int n, const char *buf, int64_t version);

@@ -49,7 +49,7 @@ func attach(t testing.TB) (*shim.Conn, *sqlite3.SQLiteConn, *shim.Store) {
 
 func prepare(t testing.TB, c *shim.Conn, sql string) *shim.Stmt {
 	t.Helper()
-	p, err := c.Prepare(sql, false, false)
+	p, err := c.Prepare(sql, false, 0)
 	require.NoError(t, err)
 	require.NotNil(t, p.Stmt)
 	t.Cleanup(p.Stmt.Finalize)
@@ -327,7 +327,7 @@ func TestAuthorizerAndProgramAgreeOnWhatAStatementDoes(t *testing.T) {
 		"INSERT INTO t SELECT * FROM other.o":   shim.WriteMain,
 		"UPDATE t SET a = (SELECT x FROM mine)": shim.WriteMain,
 	} {
-		p, err := c.Prepare(sql, false, false)
+		p, err := c.Prepare(sql, false, 0)
 		require.NoError(t, err, sql)
 		require.True(t, p.Authorized, sql)
 		require.Equal(t, want, p.Stmt.Seen&compared, sql)
@@ -382,7 +382,7 @@ func TestStateLivesUntilSQLiteAndGoHaveBothLetGo(t *testing.T) {
 	source := open(t, ":memory:")
 	c, err := shim.Attach(source, store, 0)
 	require.NoError(t, err)
-	p, err := c.Prepare("SELECT coop_write_permit(), coop_context('fence')", false, false)
+	p, err := c.Prepare("SELECT coop_write_permit(), coop_context('fence')", false, 0)
 	require.NoError(t, err)
 	stmt, err := source.Prepare("SELECT coop_context('fence')")
 	require.NoError(t, err)

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-int coop_prepare(coop_conn *c, const char *sql, int n, int persistent, int unguarded, coop_stmt_info *out) {
+int coop_prepare(coop_conn *c, const char *sql, int n, int persistent, int omit, coop_stmt_info *out) {
   const char *tail = sql;
   int rc;
   c->seen = 0;
-  c->unguarded = unguarded;
+  c->omit = omit;
   out->stmt = 0;
   rc = sqlite3_prepare_v3(c->db, sql, n, persistent ? SQLITE_PREPARE_PERSISTENT : 0, &out->stmt, &tail);
-  c->unguarded = 0;
+  c->omit = 0;
   /* PRAGMA busy_timeout has put SQLite's own handler in place of ours. */
   if (c->seen & COOP_SEEN_BUSY_TIMEOUT) coop_install_busy_handler(c);
   if (rc != SQLITE_OK) return rc;
@@ -104,10 +104,10 @@ int coop_run(uintptr_t conn, sqlite3_stmt *s, int flags, coop_arg *args, int n, 
   coop_changes_new_statement(&c->tracking);
   rc = coop_bind(s, args, n, buf, SQLITE_STATIC);
   if (rc == SQLITE_OK) {
-    c->unguarded = flags & COOP_RUN_UNGUARDED; /* a step may compile again */
+    c->omit = flags & COOP_RUN_UNGUARDED; /* a step may compile again */
     c->sealed = flags & (COOP_RUN_SEALED | COOP_RUN_TEMP);
     rc = coop_step(c, s);
-    c->unguarded = c->sealed = 0;
+    c->omit = c->sealed = 0;
     c->rowid = sqlite3_last_insert_rowid(c->db);
     c->changes = sqlite3_changes(c->db);
     if (!sqlite3_stmt_readonly(s)) c->followed = 0;

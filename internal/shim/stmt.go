@@ -54,10 +54,18 @@ type Prepared struct {
 	Altered string
 }
 
+// Omit are bodies of triggers that a statement is compiled without, as long as the
+// schema stays as it is then.
+type Omit int
+
+const (
+	Fences     Omit = C.COOP_OMIT_FENCES     // see Stmt.Unguarded
+	Collisions Omit = C.COOP_OMIT_COLLISIONS // nothing replaces a row
+)
+
 // Prepare compiles the first statement of sql. Persistent statements are kept
-// for long (https://sqlite.org/c3ref/c_prepare_dont_log.html); for unguarded,
-// see [Stmt].
-func (c *Conn) Prepare(sql string, persistent, unguarded bool) (Prepared, error) {
+// for long (https://sqlite.org/c3ref/c_prepare_dont_log.html).
+func (c *Conn) Prepare(sql string, persistent bool, omit Omit) (Prepared, error) {
 	if sql == "" { // has no address that C could take
 		return Prepared{Authorized: true}, nil
 	}
@@ -66,7 +74,7 @@ func (c *Conn) Prepare(sql string, persistent, unguarded bool) (Prepared, error)
 	}
 	before := c.p.authorized
 	var info C.coop_stmt_info
-	rc := C.coop_prepare(c.p, (*C.char)(unsafe.Pointer(unsafe.StringData(sql))), C.int(len(sql)), flag(persistent), flag(unguarded), &info)
+	rc := C.coop_prepare(c.p, (*C.char)(unsafe.Pointer(unsafe.StringData(sql))), C.int(len(sql)), flag(persistent), C.int(omit), &info)
 	if rc != C.SQLITE_OK {
 		return Prepared{}, c.lastError(rc)
 	}
@@ -82,7 +90,7 @@ func (c *Conn) Prepare(sql string, persistent, unguarded bool) (Prepared, error)
 		Explain:  info.explain != 0,
 		Seen:     Seen(c.p.seen),
 
-		Unguarded: unguarded,
+		Unguarded: omit&Fences != 0,
 	}
 	if out.Stmt.Seen&Alters != 0 {
 		out.Altered = C.GoString(&c.p.altered[0])
