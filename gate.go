@@ -41,6 +41,7 @@ type grant struct {
 type waiter struct {
 	grant      *grant
 	ready      chan struct{}
+	limit      *time.Timer // runs while it waits
 	prev, next *waiter
 	in         *waiters
 }
@@ -72,8 +73,14 @@ func (l *waiters) remove(w *waiter) {
 	w.in = nil
 }
 
-// waiterPool spares the channel of a wait its allocation.
-var waiterPool = sync.Pool{New: func() any { return &waiter{ready: make(chan struct{}, 1)} }}
+// waiterPool spares a wait what it would have to allocate.
+var waiterPool = sync.Pool{New: func() any { return &waiter{ready: make(chan struct{}, 1), limit: stoppedTimer()} }}
+
+func stoppedTimer() *time.Timer {
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return t
+}
 
 // note records who asks: the program counters only, since they are looked at
 // only when somebody waits in vain.
@@ -132,19 +139,20 @@ func (g *gate) acquire(ctx context.Context, gr *grant, limit time.Duration, urge
 	g.crowded.Store(true)
 	g.mu.Unlock()
 
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+	w.limit.Reset(limit)
 	var cause error
 	select {
 	case <-w.ready:
+		w.limit.Stop()
 		waiterPool.Put(w)
 		gr.waited = time.Since(start)
 		g.waits.add(gr.waited)
 		return nil
 	case <-ctx.Done():
 		cause = ctx.Err()
-	case <-timer.C:
+	case <-w.limit.C:
 	}
+	w.limit.Stop()
 	waited := time.Since(start)
 	g.waits.add(waited)
 	g.mu.Lock()

@@ -23,6 +23,18 @@ type member struct {
 	fn    func(DBTX) error
 	baton chan struct{} // received: it is this call's turn
 	done  chan error    // received: the outcome of the shared commit
+	limit *time.Timer   // runs while it waits for the baton
+}
+
+// memberPool spares a call what it would have to allocate.
+var memberPool = sync.Pool{New: func() any {
+	return &member{baton: make(chan struct{}, 1), done: make(chan error, 1), limit: stoppedTimer()}
+}}
+
+// recycle ends a call that nobody else knows of any more.
+func (m *member) recycle() {
+	m.store, m.ctx, m.fn = nil, nil, nil
+	memberPool.Put(m)
 }
 
 // group is the transaction that calls of Write share. A baton passes from call
@@ -61,7 +73,6 @@ func (g *group) write(m *member) error {
 		g.pass()
 		return err
 	}
-	m.done = make(chan error, 1)
 	g.shared = append(g.shared, m)
 	g.pass()
 	return <-m.done
@@ -75,7 +86,6 @@ func (g *group) await(m *member) error {
 		g.mu.Unlock()
 		return nil
 	}
-	m.baton = make(chan struct{}, 1)
 	if hint.IsUrgent(m.ctx) {
 		g.queue = slices.Insert(g.queue, 0, m)
 	} else {
@@ -83,13 +93,13 @@ func (g *group) await(m *member) error {
 	}
 	g.mu.Unlock()
 	start := time.Now()
-	limit := time.NewTimer(m.store.connector.cfg.busyTimeout)
-	defer limit.Stop()
+	m.limit.Reset(m.store.connector.cfg.busyTimeout)
+	defer m.limit.Stop()
 	select {
 	case <-m.baton:
 		return nil
 	case <-m.ctx.Done():
-	case <-limit.C:
+	case <-m.limit.C:
 	}
 	g.mu.Lock()
 	at := slices.Index(g.queue, m)

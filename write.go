@@ -55,5 +55,9 @@ func (s *Store) Write(ctx context.Context, fn func(DBTX) error) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return s.group.write(&member{store: s, ctx: hint.Inside(ctx, s.own), fn: fn})
+	m := memberPool.Get().(*member)
+	m.store, m.ctx, m.fn = s, hint.Inside(ctx, s.own), fn
+	err := s.group.write(m)
+	m.recycle() // after a panic, it is left to the garbage collector
+	return err
 }
