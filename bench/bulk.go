@@ -75,7 +75,7 @@ const (
 func bulkWorkloads() []*workload {
 	return []*workload{
 		{
-			family: "bulk", name: "INSERT … SELECT", unit: "row", baseline: mattn.name, slices: 4, keep: true,
+			family: "bulk", name: "INSERT … SELECT", unit: "row", baseline: mattn.name, slices: 10, keep: true,
 			what:     "100,000 rows from one table into another, empty one, commit included.",
 			subjects: bulkSubjects(copyRows, deleteRows, 100_000),
 			budgets: []budget{
