@@ -13,6 +13,9 @@
 #define AHEAD_BYTES 16384
 #define AHEAD_STEPS 4000
 
+/* Memory for arguments larger than this is not kept from one query to the next. */
+#define KEEP_ARGS 65536
+
 coop_cursor *coop_cursor_new(void) { return calloc(1, sizeof(coop_cursor)); }
 
 void coop_cursor_free(coop_cursor *cur) {
@@ -90,11 +93,11 @@ int coop_open(uintptr_t conn, coop_cursor *cur, sqlite3_stmt *s, int flags, coop
   sqlite3_mutex *mutex = sqlite3_db_mutex(c->db);
   int rc = SQLITE_OK;
   cur->rows = 0;
-  if (len > cur->args_room) {
-    char *grown = realloc(cur->args, len);
-    if (!grown) return SQLITE_NOMEM;
-    cur->args = grown;
-    cur->args_room = len;
+  if (len > cur->args_room || cur->args_room > KEEP_ARGS) {
+    free(cur->args);
+    cur->args = malloc(len + 1);
+    cur->args_room = cur->args ? len : 0;
+    if (!cur->args) return SQLITE_NOMEM;
   }
   if (len > 0) memcpy(cur->args, buf, len);
   sqlite3_mutex_enter(mutex);
@@ -137,18 +140,20 @@ int coop_fetch(uintptr_t conn, coop_cursor *cur, sqlite3_stmt *s, int max) {
   coop_conn *c = (coop_conn *)conn;
   sqlite3_mutex *mutex = sqlite3_db_mutex(c->db);
   uint32_t begun;
-  int rc;
+  int rc, more;
   cur->rows = 0;
   cur->text_len = 0;
-  rc = make_room(cur, (int64_t)max * cur->columns);
-  if (rc != SQLITE_OK) return rc;
   sqlite3_mutex_enter(mutex);
   begun = steps(s);
-  while ((rc = coop_step(c, s)) == SQLITE_ROW) {
-    int taken = take_row(cur, s);
-    if (taken != SQLITE_OK) rc = taken;
-    if (taken != SQLITE_OK || cur->rows >= max) break;
-    if (steps(s) - begun > AHEAD_STEPS || !keep_row(cur)) break;
+  rc = make_room(cur, (int64_t)max * cur->columns);
+  more = rc == SQLITE_OK;
+  while (more) {
+    rc = coop_step(c, s);
+    if (rc == SQLITE_ROW) {
+      int taken = take_row(cur, s);
+      if (taken != SQLITE_OK) rc = taken;
+    }
+    more = rc == SQLITE_ROW && cur->rows < max && steps(s) - begun <= AHEAD_STEPS && keep_row(cur);
   }
   if (rc != SQLITE_ROW) {
     int ended = finish(c, s);
