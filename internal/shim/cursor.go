@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 	"unsafe"
-
-	sqlite3 "github.com/mattn/go-sqlite3"
 )
 
 // Cursor holds the rows of one statement while they are open. It belongs to one
@@ -194,31 +192,3 @@ func (v *value) convert(kind columnKind, loc *time.Location) driver.Value {
 }
 
 func (v *value) bytes() []byte { return unsafe.Slice(*(**byte)(unsafe.Pointer(&v.content)), v.n) }
-
-// timeOfNumber takes a number of 13 digits for milliseconds of Unix time, a
-// smaller one for seconds.
-func timeOfNumber(n int64, loc *time.Location) time.Time {
-	t := time.Unix(n, 0)
-	if n > 1e12 || n < -1e12 {
-		t = time.Unix(0, n*int64(time.Millisecond))
-	}
-	return in(t.UTC(), loc)
-}
-
-// timeOfText reads the first of mattn's formats that fits; none is the zero time.
-func timeOfText(text string, loc *time.Location) time.Time {
-	text = strings.TrimSuffix(text, "Z")
-	for _, format := range sqlite3.SQLiteTimestampFormats {
-		if t, err := time.ParseInLocation(format, text, time.UTC); err == nil {
-			return in(t, loc)
-		}
-	}
-	return in(time.Time{}, loc)
-}
-
-func in(t time.Time, loc *time.Location) time.Time {
-	if loc == nil {
-		return t
-	}
-	return t.In(loc)
-}
