@@ -275,3 +275,66 @@ func TestTheOnlyConnectionRemembersItsLastInsert(t *testing.T) {
 	require.EqualValues(t, 2, pruned)
 	require.Equal(t, "5", value(t, db, "SELECT changes()"))
 }
+
+func TestTwoOpenWritesInAutocommitAreCommittedByTheLast(t *testing.T) {
+	for _, own := range []string{"", ownTrigger} {
+		db := open(t, newPath(t)+"?_journal_mode=WAL")
+		mustExec(t, db, "CREATE TABLE w (id INTEGER PRIMARY KEY, x)", own)
+		conn := grab(t, db)
+		const query = "INSERT INTO w (x) VALUES (1), (2), (3) RETURNING id"
+		a, err := conn.QueryContext(t.Context(), query)
+		require.NoError(t, err)
+		require.True(t, a.Next())
+		b, err := conn.QueryContext(t.Context(), query)
+		require.NoError(t, err)
+		require.True(t, b.Next())
+		require.NoError(t, a.Close())
+		n := 1
+		for b.Next() {
+			n++
+		}
+		require.NoError(t, b.Err())
+		require.NoError(t, b.Close())
+		require.Equal(t, 3, n)
+		require.NoError(t, conn.Close())
+		require.Equal(t, "6", value(t, db, "SELECT count(*) FROM w"))
+		mustExec(t, db, "INSERT INTO w (x) VALUES (4)") // the gate is free
+	}
+}
+
+// A statement whose rows are open is compiled once more for others, and by then its
+// names may lead elsewhere.
+func TestStatementThatIsCompiledBesideItsRowsIsJudgedToo(t *testing.T) {
+	for _, comes := range []string{takenOver, logTrigger} {
+		for _, query := range []bool{true, false} {
+			db, path := plainStore(t)
+			conn := grab(t, db)
+			run := func(statement string) {
+				_, err := conn.ExecContext(t.Context(), statement)
+				require.NoError(t, err, statement)
+			}
+			run("CREATE TEMP TABLE mine (b)")
+			st, err := conn.PrepareContext(t.Context(), "INSERT INTO mine (b) VALUES ('yy'), ('zz') RETURNING b")
+			require.NoError(t, err)
+			mustExec(t, openPlain(t, path), comes)
+			run("SELECT count(*) FROM t")
+			rows, err := st.QueryContext(t.Context())
+			require.NoError(t, err)
+			require.True(t, rows.Next())
+			run("CREATE TEMP TRIGGER tt AFTER INSERT ON mine BEGIN INSERT INTO t (b) VALUES (new.b); END")
+			if query {
+				err = readAll(st.QueryContext(t.Context()))
+			} else {
+				_, err = st.ExecContext(t.Context())
+			}
+			require.NoError(t, rows.Close())
+			require.NoError(t, conn.Close())
+			if comes == takenOver {
+				require.ErrorIs(t, err, coopsqlite.ErrSuperseded)
+				require.Equal(t, "0", value(t, db, "SELECT count(*) FROM main.t"))
+				continue
+			}
+			require.Equal(t, value(t, db, "SELECT count(*) FROM log"), value(t, db, "SELECT count(*) FROM main.t"))
+		}
+	}
+}

@@ -25,7 +25,6 @@ type rows struct {
 	cursor  *shim.Cursor
 	columns *shim.Columns
 	write   bool
-	wrapped bool  // the driver has begun a transaction for them
 	failed  error // of a step
 	ahead   int   // how many rows the next fetch may take
 	most    int   // and any
@@ -116,7 +115,7 @@ func (c *conn) tryQuery(ctx context.Context, asked *statement, args []driver.Nam
 // error it has left nothing open.
 //
 // Where no trigger asks, a write in autocommit gets a transaction around it, which
-// ends with the rows: SQLite would commit it as soon as it is done.
+// ends with the last rows of a write: SQLite would commit it as soon as it is done.
 func (r *rows) begin(args []driver.NamedValue) (err error) {
 	c, s := r.c, r.s
 	if s.dml && c.plain && c.sh.Autocommit() {
@@ -124,7 +123,11 @@ func (r *rows) begin(args []driver.NamedValue) (err error) {
 			return err
 		}
 		c.implicit, c.inTx, c.checked = true, true, true
-		r.wrapped = true
+		defer func() {
+			if err != nil {
+				err = c.endImplicit(s, err)
+			}
+		}()
 	}
 	if err = c.askFirst(s); err == nil {
 		err = r.open(args)
@@ -134,9 +137,6 @@ func (r *rows) begin(args []driver.NamedValue) (err error) {
 			_ = c.sh.End(r.cursor)
 			r.giveBack()
 		}
-	}
-	if err != nil && r.wrapped {
-		err = c.endImplicit(s, err)
 	}
 	return err
 }
@@ -268,7 +268,7 @@ func (r *rows) Close() error {
 	c := r.c
 	c.start(r.token)
 	err := c.sh.End(r.cursor)
-	if r.wrapped {
+	if c.implicit && r.write && c.openWrites == 1 {
 		err = c.endImplicit(r.s, first(err, r.failed))
 		if r.failed != nil {
 			err = nil // which has been said

@@ -292,3 +292,93 @@ func TestPreparedPragmaAnswersForNow(t *testing.T) {
 		require.Equal(t, want, got)
 	}
 }
+
+func TestRowsThatHaveEndedLeaveOthersOfTheirStatementAlone(t *testing.T) {
+	db := open(t, newPath(t)+"?_journal_mode=WAL")
+	mustExec(t, db, "CREATE TABLE t (k, a)", "INSERT INTO t SELECT 1 + value / 6, value FROM json_each('[0,1,2,3,4,5,6,7,8,9]')")
+	const query = "SELECT a FROM t WHERE k = ? ORDER BY a"
+	count := func(rows *sql.Rows) (n int) {
+		for rows.Next() {
+			n++
+		}
+		require.NoError(t, rows.Err())
+		return n
+	}
+	for _, readOnly := range []bool{false, true} { // which reads ahead
+		for first := range 4 { // rows that were read of the first by then
+			tx, err := db.BeginTx(t.Context(), &sql.TxOptions{ReadOnly: readOnly})
+			require.NoError(t, err)
+			none, err := tx.Query(query, 3)
+			require.NoError(t, err)
+			one, err := tx.Query(query, 1)
+			require.NoError(t, err)
+			for range first + 2 {
+				require.True(t, one.Next())
+			}
+			two, err := tx.Query(query, 2)
+			require.NoError(t, err)
+			require.True(t, two.Next())
+			require.NoError(t, none.Close())
+			require.Equal(t, 6-first-2, count(one))
+			require.Equal(t, 3, count(two))
+			require.NoError(t, tx.Rollback())
+		}
+	}
+}
+
+func TestRowsReadAheadKeepTheirColumns(t *testing.T) {
+	db := open(t, newPath(t)+"?_journal_mode=WAL")
+	mustExec(t, db, "CREATE TABLE t (a, b, c DATETIME)", "INSERT INTO t SELECT value, 2, '2024-05-06' FROM json_each('[1,2,3,4,5,6]')")
+	conn := grab(t, db)
+	defer conn.Close()
+	const query = "SELECT * FROM t ORDER BY a"
+	before, err := conn.QueryContext(t.Context(), query)
+	require.NoError(t, err)
+	defer before.Close()
+	for range 5 {
+		require.True(t, before.Next())
+	}
+	_, err = conn.ExecContext(t.Context(), "ALTER TABLE t DROP COLUMN c")
+	require.NoError(t, err)
+	after, err := conn.QueryContext(t.Context(), query)
+	require.NoError(t, err)
+	defer after.Close()
+	require.True(t, after.Next())
+	if before.Next() { // that row has been read ahead
+		var a, b, c any
+		require.NoError(t, before.Scan(&a, &b, &c))
+		require.Equal(t, "time.Time", reflect.TypeOf(c).String())
+	}
+	require.NoError(t, before.Err())
+}
+
+func TestRowsOfAStatementThatIsJudgedAnewGoOn(t *testing.T) {
+	path := newPath(t)
+	db := open(t, path+"?_journal_mode=WAL&_coop_watch=0")
+	mustExec(t, db, "CREATE TABLE t (a INTEGER PRIMARY KEY, b)")
+	conn := grab(t, db)
+	defer conn.Close()
+	run := func(statement string) {
+		_, err := conn.ExecContext(t.Context(), statement)
+		require.NoError(t, err, statement)
+	}
+	run("CREATE TEMP TABLE mine (b)")
+	st, err := conn.PrepareContext(t.Context(), "INSERT INTO mine (b) SELECT value FROM json_each('[1,2,3,4,5,6,7,8]') WHERE value > ?1 RETURNING b")
+	require.NoError(t, err)
+	none, err := st.QueryContext(t.Context(), 100)
+	require.NoError(t, err)
+	rows, err := st.QueryContext(t.Context(), 0)
+	require.NoError(t, err)
+	require.True(t, rows.Next())
+	run("CREATE TEMP TRIGGER tt AFTER INSERT ON mine BEGIN INSERT INTO t (b) VALUES (new.b); END")
+	mustExec(t, openPlain(t, path), "CREATE TABLE other (a)")
+	_, _ = st.ExecContext(t.Context(), 0)
+	require.NoError(t, none.Close())
+	n := 1
+	for rows.Next() {
+		n++
+	}
+	require.NoError(t, rows.Err())
+	require.NoError(t, rows.Close())
+	require.Equal(t, 8, n)
+}

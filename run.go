@@ -96,10 +96,14 @@ func (c *conn) compiled(s *statement, unguarded bool) (*shim.Stmt, error) {
 		form = &s.inTx
 	}
 	stmt := *form
-	if stmt == nil || stmt.Open {
+	if stmt == nil || stmt.Open() {
 		p, err := c.sh.Prepare(s.text, s.cached, c.omit(s.text, unguarded))
 		if err != nil {
 			return nil, err
+		}
+		if p.Stmt != nil && (s.onlyTemp && p.Stmt.Seen&shim.WriteMain != 0 || s.sealed && p.Stmt.Seen&shim.WriteAttached != 0) {
+			p.Stmt.Finalize() // it is not what was judged
+			return nil, shim.ErrNamesMoved
 		}
 		if stmt = p.Stmt; *form == nil {
 			*form = stmt

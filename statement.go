@@ -290,16 +290,16 @@ func (s *statement) transactional() bool { return s.opens || s.commits || s.roll
 // finalize leaves what rows are using to them.
 func (s *statement) finalize() {
 	for _, form := range [...]**shim.Stmt{&s.stmt, &s.inTx} {
-		if *form != nil && !(*form).Open {
+		if *form != nil && !(*form).Open() {
 			(*form).Finalize()
 		}
 		*form = nil
 	}
 }
 
-// drop finalizes what was compiled for one use.
+// drop finalizes what was compiled for one use, unless rows are using it.
 func (s *statement) drop(used *shim.Stmt) {
-	if used != nil && used != s.stmt && used != s.inTx {
+	if used != nil && used != s.stmt && used != s.inTx && !used.Open() {
 		used.Finalize()
 	}
 }

@@ -15,12 +15,14 @@ import (
 )
 
 // Cursor holds the rows of one statement while they are open. It belongs to one
-// connection, which uses it again.
+// connection, which uses it again. The statement may be another cursor's before the
+// last rows that were fetched have been read.
 type Cursor struct {
-	p    *C.coop_cursor
-	s    *Stmt // nil: ended
-	next int   // of the rows that have been fetched
-	err  error // behind them
+	p       *C.coop_cursor
+	s       *Stmt
+	columns *Columns
+	next    int   // of the rows that have been fetched
+	err     error // behind them
 }
 
 // NewCursor returns a cursor for [Conn.Open].
@@ -85,8 +87,11 @@ func (c *Conn) Open(cur *Cursor, s *Stmt, a *Args, args []driver.NamedValue) err
 	if rc == C.SQLITE_DONE {
 		cur.err = io.EOF
 	}
-	s.Open = rc == C.SQLITE_ROW
+	if rc == C.SQLITE_ROW {
+		s.cursor = cur
+	}
 	s.describe(cur.p)
+	cur.columns = s.columns
 	return nil
 }
 
@@ -108,7 +113,7 @@ func (s *Stmt) describe(cur *C.coop_cursor) {
 }
 
 // Columns are those of the statement that was opened last.
-func (cur *Cursor) Columns() *Columns { return cur.s.columns }
+func (cur *Cursor) Columns() *Columns { return cur.columns }
 
 // Ready reports whether Next has an answer without another Fetch.
 func (cur *Cursor) Ready() bool { return cur.next < int(cur.p.rows) || cur.err != nil }
@@ -126,7 +131,7 @@ func (c *Conn) Fetch(cur *Cursor, n int) {
 	default:
 		cur.err = c.lastError(rc)
 	}
-	cur.s.Open = false
+	cur.s.cursor = nil
 }
 
 // Next moves a row into dest, with the types that mattn's driver would give its
@@ -140,18 +145,18 @@ func (cur *Cursor) Next(dest []driver.Value, loc *time.Location) error {
 	row := unsafe.Slice((*value)(unsafe.Pointer(cur.p.values)), columns*int(cur.p.rows))[columns*cur.next:]
 	cur.next++
 	for i := range dest {
-		dest[i] = row[i].convert(cur.s.columns.kinds[i], loc)
+		dest[i] = row[i].convert(cur.columns.kinds[i], loc)
 	}
 	return nil
 }
 
-// End ends the statement. The error is that of the commit, for a write that
-// stopped at a row.
+// End ends the statement, if that stands at a row of this cursor's. The error is
+// that of the commit, for a write.
 func (c *Conn) End(cur *Cursor) error {
-	if !cur.s.Open {
+	if cur.s.cursor != cur {
 		return nil
 	}
-	cur.s.Open = false
+	cur.s.cursor = nil
 	if rc := C.coop_end(c.number(), cur.s.p); rc != C.SQLITE_OK {
 		return c.lastError(rc)
 	}

@@ -34,9 +34,8 @@ type Stmt struct {
 	// [ErrNamesMoved].
 	Sealed bool
 	Temp   bool
-	// Open: its rows are. Run would end them.
-	Open bool
 
+	cursor  *Cursor // whose rows it stands at
 	names   map[string][3]int
 	columns *Columns
 }
@@ -118,10 +117,13 @@ func (c *Conn) Explain(sql string) (Seen, error) {
 	return Seen(c.p.seen), nil
 }
 
+// Open reports whether it stands at a row, which to run it again would end.
+func (s *Stmt) Open() bool { return s.cursor != nil }
+
 // Finalize frees the statement; once more is harmless.
 func (s *Stmt) Finalize() {
 	C.coop_finalize(s.p)
-	s.p, s.Open = nil, false
+	s.p, s.cursor = nil, nil
 }
 
 // pinFrom is the size from which a text or blob is pinned and handed to SQLite
