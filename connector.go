@@ -315,6 +315,7 @@ func (c *Connector) tryOpen(ctx context.Context) (dc *conn, hooked bool, err err
 	switch {
 	case err == nil && lost == nil:
 		c.own.counters.opened.Add(1)
+		dc.unwatchLast()
 		return dc, true, nil
 	case err == nil:
 		_ = dc.destroy()

@@ -118,7 +118,6 @@ func (c *Connector) openHot() {
 	c.mu.Unlock()
 	hot, _, err := c.tryOpen(context.Background())
 	if err == nil && hot.lendable() {
-		hot.unwatchLast()
 		c.putHot(hot.physical)
 		return
 	}
