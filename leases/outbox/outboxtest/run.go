@@ -165,9 +165,11 @@ var running = []promise{
 		r := s.relay(outbox.RelayOptions{Lease: time.Minute, Margin: 10 * time.Second, Timeout: time.Hour})
 		s.append(of("7", "x"), of("8", "y"))
 		started, finish := make(chan struct{}, 2), make(chan struct{})
-		stop := s.run(r, func(ctx context.Context, _ outbox.Delivery) error {
+		defer close(finish)
+		stop := s.run(r, func(context.Context, outbox.Delivery) error {
 			started <- struct{}{}
-			return receive(ctx, finish)
+			<-finish // even if the context ends, as it may where the claim is not renewed
+			return nil
 		})
 		within(s, started, "the first delivery")
 		// Without the table no claim can be renewed.
