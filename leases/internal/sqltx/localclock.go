@@ -37,10 +37,14 @@ func (c LocalClock) Elapsed() time.Duration {
 	return c.injected.Now().Sub(c.started)
 }
 
+// farAway is what an injected clock, other than time.NewTimer, can add to its
+// reading without an overflow, which would make of a wait for ever one for nothing.
+const farAway = 100 * 365 * 24 * time.Hour
+
 // After sends on the channel once d has passed; stop ends the wait.
 func (c LocalClock) After(d time.Duration) (_ <-chan time.Time, stop func() bool) {
 	if c.injected != nil {
-		return c.injected.After(d)
+		return c.injected.After(min(d, farAway))
 	}
 	timer := time.NewTimer(d)
 	return timer.C, timer.Stop
