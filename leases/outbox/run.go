@@ -254,14 +254,20 @@ func (p *pump) sleep(stop, committed <-chan struct{}, wait time.Duration, pause 
 		overdue = overdue || at <= now
 		wait = min(wait, max(at-now, 0))
 	}
-	if overdue { // it failed before
-		wait = forever
-		if pause.IsZero() || p.retryAt.Before(pause) {
-			pause = p.retryAt
+	if overdue {
+		wait = 0 // it has become so just now,
+		if time.Until(p.retryAt) > 0 { // or failed before
+			wait = forever
+			if pause.IsZero() || p.retryAt.Before(pause) {
+				pause = p.retryAt
+			}
 		}
 	}
 	timer, stopTimer := p.local.After(wait)
 	defer stopTimer()
+	if wait < forever && p.local.Elapsed() >= now+wait {
+		return // an injected clock may have moved on before the timer was set
+	}
 	var paused <-chan time.Time
 	if !pause.IsZero() {
 		t := time.NewTimer(time.Until(pause))
