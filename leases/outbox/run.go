@@ -255,7 +255,7 @@ func (p *pump) sleep(stop, committed <-chan struct{}, wait time.Duration, pause 
 		wait = min(wait, max(at-now, 0))
 	}
 	if overdue {
-		wait = 0 // it has become so just now,
+		wait = 0                       // it has become so just now,
 		if time.Until(p.retryAt) > 0 { // or failed before
 			wait = forever
 			if pause.IsZero() || p.retryAt.Before(pause) {
