@@ -254,9 +254,9 @@ func (p *pump) sleep(stop, committed <-chan struct{}, wait time.Duration, pause 
 		overdue = overdue || at <= now
 		wait = min(wait, max(at-now, 0))
 	}
-	if overdue {
-		wait = 0                       // it has become so just now,
-		if time.Until(p.retryAt) > 0 { // or failed before
+	if overdue { // since just now, or because it failed before
+		wait = 0
+		if time.Until(p.retryAt) > 0 {
 			wait = forever
 			if pause.IsZero() || p.retryAt.Before(pause) {
 				pause = p.retryAt
