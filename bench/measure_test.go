@@ -67,10 +67,10 @@ func TestOneDisturbedSliceDoesNotCount(t *testing.T) {
 	require.InDelta(t, 1, r.over(r.budgets[0].value).median, 0.001)
 }
 
-func TestSubjectsTakeTurnsInBothOrders(t *testing.T) {
+func TestEveryTurnBeginsWithAnotherSubject(t *testing.T) {
 	var order strings.Builder
 	w := &workload{name: "order", slices: 2}
-	for _, name := range []string{"a", "b"} {
+	for _, name := range []string{"a", "b", "c"} {
 		w.subjects = append(w.subjects, subject{name, func(string) (*runner, error) {
 			return &runner{
 				slice: func() (sample, error) { order.WriteString(name); return sample{}, nil },
@@ -79,7 +79,7 @@ func TestSubjectsTakeTurnsInBothOrders(t *testing.T) {
 		}})
 	}
 	measured(t, w, 2)
-	require.Equal(t, "abbabaab", order.String())
+	require.Equal(t, "abcbcacababc", order.String())
 }
 
 func TestPercentileIsOfAllOperations(t *testing.T) {
