@@ -65,3 +65,6 @@ func HasHot(s *Store) bool {
 	defer s.connector.mu.Unlock()
 	return s.connector.hot != nil || s.connector.hotTaken
 }
+
+// TrimParked runs a round of what the timer does.
+func TrimParked(s *Store) { s.connector.trimParked() }

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -57,6 +58,48 @@ func TestParkedConnectionsAreBounded(t *testing.T) {
 	db := newStore(t, "")
 	burst(t, db, 80, readOne)
 	require.LessOrEqual(t, storeOf(t, db).Stats().Parked, int64(64))
+}
+
+func TestParkedConnectionsThatNobodyWantsAreClosedButForTwo(t *testing.T) {
+	db := newStore(t, "")
+	store := storeOf(t, db)
+	burst(t, db, 20, readOne)
+	parked := store.Stats().Parked
+	require.Greater(t, parked, int64(2))
+	coopsqlite.TrimParked(store)
+	require.Equal(t, parked, store.Stats().Parked, "they have not been there for a whole round")
+	coopsqlite.TrimParked(store)
+	require.Equal(t, int64(2), store.Stats().Parked)
+	coopsqlite.TrimParked(store)
+	require.Equal(t, int64(2), store.Stats().Parked)
+}
+
+// counted is a context that counts who waits for its end.
+type counted struct {
+	context.Context
+	ended   chan struct{}
+	waiting atomic.Int64
+}
+
+func (c *counted) Done() <-chan struct{} { return c.ended }
+
+// AfterFunc is what context.AfterFunc asks for.
+func (c *counted) AfterFunc(func()) (stop func() bool) {
+	c.waiting.Add(1)
+	return sync.OnceValue(func() bool { c.waiting.Add(-1); return true })
+}
+
+func TestConnectionKeepsNothingOfTheContextItWasOpenedWith(t *testing.T) {
+	db := newStore(t, "")
+	ctx := &counted{Context: t.Context(), ended: make(chan struct{})}
+	opened := storeOf(t, db).Stats().Opened
+	for range 3 {
+		conn, err := db.Conn(ctx)
+		require.NoError(t, err)
+		defer conn.Close()
+	}
+	require.Greater(t, storeOf(t, db).Stats().Opened, opened)
+	require.Zero(t, ctx.waiting.Load())
 }
 
 func TestClosedPoolKeepsNoFileOpen(t *testing.T) {

@@ -3,7 +3,6 @@ package coopsqlite
 import (
 	"context"
 	"database/sql/driver"
-	"errors"
 	"io"
 	"reflect"
 	"runtime"
@@ -67,7 +66,7 @@ func (c *conn) tryQuery(ctx context.Context, asked *statement, args []driver.Nam
 	}
 	if s.pragmaBusy && s.params == 0 {
 		s.letGo(asked)
-		return c.queryBusyTimeout()
+		return c.queryBusyTimeout(ctx)
 	}
 	if err = c.chooseTriggers(s); err == nil {
 		err = c.setMetadata(ctx)
@@ -300,15 +299,10 @@ func (r *rows) Close() error {
 
 // queryBusyTimeout answers PRAGMA busy_timeout: SQLite has forgotten the value,
 // because the handler is ours.
-func (c *conn) queryBusyTimeout() (driver.Rows, error) {
-	inner, err := c.source.QueryContext(context.Background(), "SELECT ? AS timeout",
-		[]driver.NamedValue{{Ordinal: 1, Value: c.sh.BusyLimit()}})
+func (c *conn) queryBusyTimeout(ctx context.Context) (driver.Rows, error) {
+	s, _, err := c.prepare(ctx, "SELECT ? AS timeout")
 	if err != nil {
 		return nil, err
 	}
-	rows, ok := inner.(*sqlite3.SQLiteRows)
-	if !ok {
-		return nil, errors.New("coopsqlite: mattn's driver returned rows of an unknown type")
-	}
-	return rows, nil
+	return c.query(ctx, s, []driver.NamedValue{{Ordinal: 1, Value: c.sh.BusyLimit()}})
 }

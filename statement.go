@@ -259,7 +259,7 @@ func (c *conn) unguarded() bool {
 // would delete is spared where it cannot: neither by the text's own words, nor, as
 // the schema was when it was last covered, by a constraint's or a trigger's. SQLite
 // compiles again, in full, once the schema is another.
-func (c *conn) omit(text string, unguarded bool) (omit shim.Omit) {
+func (c *conn) omit(text string, unguarded bool) shim.Omit {
 	if !unguarded {
 		return 0
 	}
