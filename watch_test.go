@@ -148,6 +148,9 @@ func TestWatcherStopsTheWritesOfAStoreThatIsLost(t *testing.T) {
 			reader, err := db.Conn(t.Context())
 			require.NoError(t, err)
 			defer reader.Close()
+			// The watcher itself may have the parked connection just now; then this
+			// one opens its own with its first use.
+			require.NoError(t, reader.PingContext(t.Context()))
 			tx, err := db.Begin() // under way when it happens
 			require.NoError(t, err)
 			if strings.HasPrefix(loss.name, "a newer owner") {
